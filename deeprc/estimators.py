@@ -48,10 +48,11 @@ _Regressor = TypeVar("_Regressor", bound="RepertoireRegressor")
 def collect_fitted_state(attributes: Mapping[str, Any]) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Return the attributes whose names end in `_`: arrays of numbers, and all others as values for JSON."""
     fitted = {name: value for name, value in attributes.items() if name.endswith("_")}
-    arrays = {k: v for k, v in fitted.items() if isinstance(v, np.ndarray) and v.dtype.kind in "biuf"}
-    texts = {k: {"text": v.tolist()} for k, v in fitted.items() if isinstance(v, np.ndarray) and k not in arrays}
-    values = {k: {"value": v} for k, v in fitted.items() if not isinstance(v, np.ndarray)}
-    return arrays, {**texts, **values}
+    of_arrays = {name: value for name, value in fitted.items() if isinstance(value, np.ndarray)}
+    numbers = {name: array for name, array in of_arrays.items() if array.dtype.kind in "biuf"}  # or booleans
+    texts = {name: {"text": array.tolist()} for name, array in of_arrays.items() if name not in numbers}
+    values = {name: {"value": value} for name, value in fitted.items() if name not in of_arrays}
+    return numbers, {**texts, **values}
 
 
 class RepertoireEstimator(BaseEstimator):  # type: ignore[misc]
@@ -246,9 +247,9 @@ class BinaryClassifier(RepertoireClassifier):
         donors = validate_groups(X, groups, several=False)
         order = find_canonical_order(X, positive)
         X, positive, donors = X[order], positive[order], None if donors is None else donors[order]
-        training_scores = self.decision_function(X)
-        mean, spread = (moment.item() for moment in compute_mean_and_sd(training_scores))
-        scores = (training_scores - mean) / spread
+        own_scores = self.decision_function(X)
+        mean, sd = (moment.item() for moment in compute_mean_and_sd(own_scores))
+        scores = (own_scores - mean) / sd  # those of left-out repertoires are replaced
         fold_of = assign_grouped_folds(digest_with_genes(X), positive.astype(np.int64), _N_FOLDS, groups=donors)
         for fold in range(1 + int(fold_of.max())):
             is_fitted, is_left_out = fold_of != fold, fold_of == fold
@@ -256,10 +257,11 @@ class BinaryClassifier(RepertoireClassifier):
                 own_donors = None if donors is None else donors[is_fitted]
                 fitted = self._copy_for_fold().fit_uncalibrated(X[is_fitted], positive[is_fitted], groups=own_donors)
                 fold_scores = fitted.decision_function(X)
-                centre, scale = compute_mean_and_sd(fold_scores[is_fitted])
-                scores[is_left_out] = (fold_scores[is_left_out] - centre) / scale
+                fold_mean, fold_sd = compute_mean_and_sd(fold_scores[is_fitted])
+                scores[is_left_out] = (fold_scores[is_left_out] - fold_mean) / fold_sd
         slope, intercept = fit_platt_scaling(scores, positive, unit=1.0)
-        return np.array([slope / spread, intercept - slope * mean / spread])
+        # slope * (score - mean) / sd + intercept, for scores in the units of this model
+        return np.array([slope / sd, intercept - slope * mean / sd])
 
     def _copy_for_fold(self: _Binary) -> _Binary:
         """Return an unfitted copy of this fitted model for a fold of the calibration; subclasses may make it faster."""

@@ -2,7 +2,12 @@
 
 While the other ranks wait for rank 0 (`deeprc.ranks.compute_once`), rank 0 may call them: `compute_parts` gives a part
 of the work to each rank. In one process, and if nobody waits, this process computes the only part. So code that uses
-this module is the same for one process and for several.
+this module is the same for one process and for several:
+
+    parts = divide_repertoires(dataset)          # as many as there are ranks
+    counts = compute_parts(count_part, parts)    # each rank calls count_part once; rank 0 gets all results
+
+Who computes the parts is set by `deeprc.ranks`, with `compute_parts_with`.
 """
 
 from __future__ import annotations
@@ -10,21 +15,35 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
 
-__all__ = ["PackedFlags", "compute_parts", "count_parts", "divide_repertoires", "split_by_size", "use_caller"]
+__all__ = [
+    "PackedFlags",
+    "compute_parts",
+    "compute_parts_with",
+    "count_parts",
+    "divide_repertoires",
+    "split_by_size",
+]
 
 _Part = TypeVar("_Part")
 _Result = TypeVar("_Result")
-_Caller = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
+_ComputeParts = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
 
-_caller: _Caller | None = None
-_n_parts = 1
+
+class _Division(NamedTuple):
+    """How work is divided: by a function that computes the parts, in this number; None: this process computes them."""
+
+    compute_parts: _ComputeParts | None
+    n_parts: int
+
+
+_division = _Division(None, 1)
 
 
 @dataclass(frozen=True)
@@ -42,20 +61,20 @@ def _unpack(packed: NDArray[np.uint8], n: int) -> PackedFlags:
 
 
 @contextmanager
-def use_caller(caller: _Caller | None, n_parts: int) -> Iterator[None]:
+def compute_parts_with(compute_on_ranks: _ComputeParts | None, n_parts: int) -> Iterator[None]:
     """Let `compute_parts` pass its arguments on to a function, which needs `n_parts` parts; None: compute here."""
-    global _caller, _n_parts  # a process is only one rank, so this is global
-    before = _caller, _n_parts
-    _caller, _n_parts = caller, n_parts
+    global _division  # a process is only one rank, so this is global
+    before = _division
+    _division = _Division(compute_on_ranks, n_parts)
     try:
         yield
     finally:
-        _caller, _n_parts = before
+        _division = before
 
 
 def count_parts() -> int:
     """Return into how many parts work is divided: the number of ranks that compute them."""
-    return _n_parts
+    return _division.n_parts
 
 
 def compute_parts(function: Callable[[_Part], _Result], parts: Sequence[_Part]) -> list[_Result]:
@@ -64,8 +83,10 @@ def compute_parts(function: Callable[[_Part], _Result], parts: Sequence[_Part]) 
     Function, parts and results are pickled. A container that all ranks have open is not sent with the datasets that
     show it.
     """
-    assert len(parts) == _n_parts
-    return [function(part) for part in parts] if _caller is None else _caller(function, parts)
+    assert len(parts) == _division.n_parts
+    if _division.compute_parts is None:
+        return [function(part) for part in parts]
+    return _division.compute_parts(function, parts)
 
 
 def split_by_size(sizes: NDArray[np.int64], n_parts: int) -> list[slice]:

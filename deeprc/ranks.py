@@ -3,11 +3,25 @@
 Each rank has an index. Rank 0 is the main one: only it writes files and shows messages. All ranks must call the
 functions of this module in the same order, because each call waits for the other ranks. In a process that has not
 joined others (`join_ranks`), there is one rank, and every function returns its own values at once.
+
+`compute_once` is the only function in which ranks do different things. Rank 0 computes; the others wait for its
+messages and take part in the calls of `deeprc.rank_calls.compute_parts`:
+
+    rank 0                                          every other rank
+    compute_once(function)                          compute_once(function)
+        _compute_alone                                  _follow_main_rank
+            function()
+                compute_parts(g, parts)
+                    _call_all_ranks                     -- "call" ->
+                        _take_part: g(parts[0])             _take_part: g(parts[rank])
+                                                        <- its result --
+                    the results of all ranks
+                ...
+            the result of the function                  -- "end", the result ->
 """
 
 from __future__ import annotations
 
-import io
 import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +30,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from itertools import count as count_up
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numba
 import numpy as np
@@ -27,7 +41,8 @@ from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
 from deeprc.errors import InputError, LostRank
-from deeprc.rank_calls import split_by_size, use_caller
+from deeprc.rank_calls import compute_parts_with, split_by_size
+from deeprc.rank_messages import read_message, write_message
 from deeprc.torchrun import Launch, read_launch
 
 __all__ = [
@@ -49,11 +64,16 @@ __all__ = [
 
 _Result = TypeVar("_Result")
 _Item = TypeVar("_Item")
-_Answer = tuple[Any, Exception | None]  # the result of a function, or an error
-
 _MAX_WAIT = timedelta(minutes=30)  # limit of torch for messages between ranks; `_wait_for_keys` has none
 _LOOK_SECONDS = 0.02  # pause between two checks of the store in `_wait_for_keys`
-_CALL, _END = b"call", b"end"  # the kinds of these messages
+_CALL, _END = b"call", b"end"  # what rank 0 announces in `compute_once`: a part to compute, or the result
+
+
+class _Answer(NamedTuple):
+    """The result of a function, or the error that it raised."""
+
+    result: Any
+    error: Exception | None
 
 
 @dataclass(frozen=True)
@@ -68,18 +88,18 @@ class _Group:
         torch's store of keys and values that all ranks share; it also works if one of them has ended.
     n_threads
         Number of threads of this rank while all ranks compute.
-    n_messages
+    message_numbers
         Counter of the messages of rank 0 in `compute_once`, from which their keys in the store are made.
     """
 
     launch: Launch
     store: Any
     n_threads: int
-    n_messages: Iterator[int] = field(default_factory=count_up)
+    message_numbers: Iterator[int] = field(default_factory=count_up)
 
     def next_key(self) -> str:
         """Return the key in the store that announces the next message of rank 0; all ranks count alike."""
-        return f"deeprc/computed/{next(self.n_messages)}"
+        return f"deeprc/computed/{next(self.message_numbers)}"
 
 
 _group: _Group | None = None
@@ -189,16 +209,16 @@ def compute_once(function: Callable[[], _Result], *, shared: Sequence[object] = 
     """
     if _group is None:
         return function()
-    result, error = _compute_alone(_group, function, shared) if is_main() else _follow_main_rank(_group, shared)
-    if error is not None:
-        raise error
-    received: _Result = result
-    return received
+    answer = _compute_alone(_group, function, shared) if is_main() else _follow_main_rank(_group, shared)
+    if answer.error is not None:
+        raise answer.error
+    result: _Result = answer.result
+    return result
 
 
 def _compute_alone(group: _Group, function: Callable[[], Any], shared: Sequence[object]) -> _Answer:
     """Call a function as the only rank, and give the other ranks its result."""
-    with _act_alone(group), use_caller(partial(_call_all_ranks, group, shared), group.launch.size):
+    with _act_alone(group), compute_parts_with(partial(_call_all_ranks, group, shared), group.launch.size):
         answer = _compute_answer(function)
     with _translate_lost_ranks():
         group.store.set(group.next_key(), _END)
@@ -207,7 +227,7 @@ def _compute_alone(group: _Group, function: Callable[[], Any], shared: Sequence[
 
 
 def _follow_main_rank(group: _Group, shared: Sequence[object]) -> _Answer:
-    """Answer the calls of rank 0 until it has a result, and return that."""
+    """Take part in the calls of rank 0 until it has a result, and return that."""
     while True:
         key = group.next_key()
         with _translate_lost_ranks():
@@ -215,39 +235,44 @@ def _follow_main_rank(group: _Group, shared: Sequence[object]) -> _Answer:
             if group.store.get(key) == _END:
                 received: list[Any] = [None]
                 dist.broadcast_object_list(received, src=0)
-                return received[0][0], received[0][1]
-        _take_part(group, shared, key)
+                answer: _Answer = received[0]
+                return answer
+        _take_part(group, shared, key, *_exchange_work(None, None))
 
 
 def _call_all_ranks(
     group: _Group, shared: Sequence[object], function: Callable[[Any], Any], parts: Sequence[Any]
 ) -> list[Any]:
     """Call a function on all ranks, with a part for each; return the results, or raise the first error."""
-    work, part_pickles = _pickle(function, shared), [_pickle(part, shared) for part in parts]
+    function_message, part_messages = write_message(function, shared), [write_message(part, shared) for part in parts]
     key = group.next_key()
-    with _rejoin_ranks(group), use_caller(None, 1):
+    with _rejoin_ranks(group), compute_parts_with(None, 1):
         with _translate_lost_ranks():
             group.store.set(key, _CALL)
-        answers = _take_part(group, shared, key, work, part_pickles)
-    for _, error in answers:
-        if error is not None:
-            raise error
-    return [pickle.loads(result) for result, _ in answers]
+        answers = _take_part(group, shared, key, *_exchange_work(function_message, part_messages))
+    for answer in answers:
+        if answer.error is not None:
+            raise answer.error
+    return [pickle.loads(answer.result) for answer in answers]
 
 
-def _take_part(
-    group: _Group, shared: Sequence[object], key: str, work: bytes | None = None, parts: list[bytes] | None = None
-) -> list[_Answer]:
-    """Receive a function and a part from rank 0, compute, and send the answer; rank 0 gets the answers of all ranks.
-
-    Rank 0 gives the pickled function and parts. `key` announced the call. Results are sent as bytes, so that an error
-    of pickling is an answer, too, and all ranks still send and receive the same messages.
-    """
-    sent, received = [work], [None]
+def _exchange_work(function: bytes | None, parts: list[bytes] | None) -> tuple[bytes, bytes]:
+    """Send function and parts from rank 0, which gives their messages; return the function and this rank's part."""
+    sent: list[Any] = [function]
+    received: list[Any] = [None]
     with _translate_lost_ranks():
         dist.broadcast_object_list(sent, src=0)
         dist.scatter_object_list(received, parts, src=0)
-    answer = _compute_answer(lambda: pickle.dumps(_unpickle(sent[0], shared)(_unpickle(received[0], shared))))
+    return sent[0], received[0]
+
+
+def _take_part(group: _Group, shared: Sequence[object], key: str, function: bytes, part: bytes) -> list[_Answer]:
+    """Compute a part of the work; return the answers of all ranks on rank 0, and an empty list on the others.
+
+    Function and part are messages, and `key` announced the call. Results are sent as bytes, so that an error of
+    pickling is an answer, too, and all ranks still send and receive the same messages.
+    """
+    answer = _compute_answer(lambda: pickle.dumps(read_message(function, shared)(read_message(part, shared))))
     answers: list[Any] | None = [None] * group.launch.size if is_main() else None
     with _translate_lost_ranks():
         group.store.set(f"{key}/{group.launch.rank}", b"done")
@@ -265,45 +290,11 @@ def _wait_for_keys(group: _Group, keys: list[str]) -> None:
 def _compute_answer(function: Callable[[], Any]) -> _Answer:
     """Return the result of a function and None, or None and an error that every rank reports in the same way."""
     try:
-        return function(), None
+        return _Answer(function(), None)
     except LostRank:
         raise  # the others get no answer any more; they notice that this process ends
     except (InputError, OSError, MemoryError) as error:
-        return None, error
-
-
-class _Pickler(pickle.Pickler):
-    """A pickler that writes the index of an object that every rank has, instead of the object."""
-
-    def __init__(self, file: io.BytesIO, shared: Sequence[object]) -> None:
-        super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
-        self._shared = shared
-
-    def persistent_id(self, obj: object) -> int | None:
-        return next((index for index, shared in enumerate(self._shared) if shared is obj), None)
-
-
-class _Unpickler(pickle.Unpickler):
-    """The reader of what a `_Pickler` wrote."""
-
-    def __init__(self, message: bytes, shared: Sequence[object]) -> None:
-        super().__init__(io.BytesIO(message))
-        self._shared = shared
-
-    def persistent_load(self, index: int) -> object:
-        return self._shared[index]
-
-
-def _pickle(value: object, shared: Sequence[object]) -> bytes:
-    file = io.BytesIO()
-    _Pickler(file, shared).dump(value)
-    return file.getvalue()
-
-
-def _unpickle(message: bytes | None, shared: Sequence[object]) -> Any:
-    """Return the object that a message of `_pickle` holds."""
-    assert message is not None
-    return _Unpickler(message, shared).load()
+        return _Answer(None, error)
 
 
 @contextmanager

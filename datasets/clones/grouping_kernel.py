@@ -27,14 +27,23 @@ __all__ = [
 ]
 
 _AHEAD = 16  # number of keys between the request for a sequence's residues and their comparison
-_DONE = np.uint64(2**64 - 1)  # no key has this value, because no row has 1 in all its bits
+_DONE = np.uint64(2**64 - 1)  # replaces a key whose clone is known; no row has 1 in all its bits, so no key is equal
 
 
 class KeyLayout(NamedTuple):
     """The layout of the key of a sequence, and the division of the hashes into ranges.
 
-    The upper bits of a key are the lower 64 - `row_bits` bits of the hash, its lower bits are the sequence's row. Only
-    the bits of `mask` are used of the hash. `n_ranges` is the number of hash ranges, K.
+    A key is (hash & mask) << row_bits | row, in 64 bits, where `row` is the index of the sequence among those of all
+    repertoires. So sorted keys are in the order of their hashes, and keys of one hash in the order of their rows.
+
+    Attributes
+    ----------
+    row_bits
+        Number of bits of the row, uint64.
+    mask
+        Bits of the hash that the key holds, at most 64 - `row_bits`, uint64.
+    n_ranges
+        Number of hash ranges, K.
     """
 
     row_bits: Any
@@ -50,7 +59,7 @@ class KeyedSequences(NamedTuple):
     arrays
         Sequences, with the genes of the clone definition.
     positions
-        Position of the sequence of each key in the arrays, (n,); (0,) if it is the key's row.
+        Index of the sequence of each key in the arrays, (n,); (0,) if it is the key's row.
     """
 
     arrays: SequenceArrays
@@ -63,11 +72,11 @@ class RangeClones(NamedTuple):
     Attributes
     ----------
     representative
-        Row of the first sequence of each shared clone.
+        Row of the first sequence of each shared clone, (clones,).
     n_carriers
-        Number of repertoires that carry each shared clone.
+        Number of repertoires that carry each shared clone, (clones,).
     carriers
-        Rows of these repertoires, clone after clone.
+        Indices of these repertoires, clone after clone.
     n_private
         Number of clones that only this repertoire carries, (B,).
     """
@@ -139,46 +148,96 @@ def group_keys(
 ) -> tuple[int, int]:
     """Write the clones of sorted keys; return the number of shared clones, and of the carriers of all of them.
 
-    Keys with equal hashes lie together, in the order of their sequences. For each key that has no clone yet, the keys
-    with the same hash that follow it are compared with it; those of equal sequences become `_DONE`. The caller makes
-    the arrays of `buffers`, because the functions that make arrays take longer to compile than this one.
+    Different sequences may have one hash. So the first key of a hash begins a clone, to which the keys of equal
+    sequences belong; the first of the other keys begins the next clone, and so on.
+
+    Parameters
+    ----------
+    sequences
+        Sequences of the keys.
+    repertoire_offsets
+        Bounds of the repertoires among the rows, (B + 1,).
+    keys
+        Sorted keys, (n,); they are overwritten.
+    row_bits
+        Number of bits of a key that hold the row, see `KeyLayout`.
+    buffers
+        Arrays that are long enough for all clones, with `n_private` 0. The caller makes them, because the functions
+        that make arrays take longer to compile than this one.
     """
-    arrays, positions = sequences.arrays, sequences.positions
-    representative, carriers = buffers.representative, buffers.carriers
-    n = len(keys)
-    row_mask = (uint64(1) << row_bits) - uint64(1)
-    n_clones = n_carriers = 0
+    n_clones = n_carriers = 0  # of shared clones
     start = 0
-    while start < n:
-        stop = start + 1
-        while stop < n and keys[stop] >> row_bits == keys[start] >> row_bits:
-            stop += 1
-        for first in range(start, stop):  # the first key of a clone, unless it is done
+    while start < len(keys):
+        stop = _find_end_of_hash(keys, start, row_bits)
+        for first in range(start, stop):
             _prefetch_later_keys(sequences, keys, first, row_bits)
             if keys[first] == _DONE:
                 continue
-            row = np.int64(keys[first] & row_mask)
-            last_carrier = _find_repertoire(row, repertoire_offsets)
-            carriers_stop = n_carriers + 1
-            carriers[n_carriers] = last_carrier
-            for other in range(first + 1, stop):
-                if keys[other] != _DONE:
-                    other_row = np.int64(keys[other] & row_mask)
-                    pair = (positions[first], positions[other]) if len(positions) > 0 else (row, other_row)
-                    if are_equal(arrays, pair[0], arrays, pair[1]):
-                        keys[other] = _DONE
-                        if other_row >= repertoire_offsets[last_carrier + 1]:
-                            last_carrier = _find_repertoire(other_row, repertoire_offsets)
-                            carriers[carriers_stop] = last_carrier
-                            carriers_stop += 1
-            if carriers_stop - n_carriers > 1:
-                representative[n_clones], buffers.n_carriers[n_clones] = row, carriers_stop - n_carriers
-                n_clones += 1
-                n_carriers = carriers_stop
+            row = _get_row(keys[first], row_bits)
+            end = _take_clone(sequences, repertoire_offsets, keys, first, stop, row_bits, buffers.carriers, n_carriers)
+            if end - n_carriers == 1:
+                buffers.n_private[buffers.carriers[n_carriers]] += 1  # its carrier is overwritten
             else:
-                buffers.n_private[last_carrier] += 1
+                buffers.representative[n_clones], buffers.n_carriers[n_clones] = row, end - n_carriers
+                n_clones += 1
+                n_carriers = end
         start = stop
     return n_clones, n_carriers
+
+
+@njit(nogil=True)
+def _find_end_of_hash(keys: NDArray[np.uint64], start: int, row_bits: Any) -> int:
+    """Return the index after the last key that has the same hash as the key at `start`."""
+    stop = start + 1
+    while stop < len(keys) and keys[stop] >> row_bits == keys[start] >> row_bits:
+        stop += 1
+    return stop
+
+
+@njit(nogil=True)
+def _take_clone(
+    sequences: KeyedSequences,
+    repertoire_offsets: NDArray[np.int64],
+    keys: NDArray[np.uint64],
+    first: int,
+    stop: int,
+    row_bits: Any,
+    carriers: NDArray[np.int32],
+    begin: int,
+) -> int:
+    """Write the indices of the repertoires that carry the clone of the key at `first` to carriers[begin:end].
+
+    The keys from `first` to `stop` have one hash. Those of the clone, except the first, become `_DONE`. Return `end`.
+    """
+    arrays = sequences.arrays
+    carrier = _find_repertoire(_get_row(keys[first], row_bits), repertoire_offsets)
+    carriers[begin] = carrier
+    end = begin + 1
+    first_position = _get_position(sequences, keys, first, row_bits)
+    for other in range(first + 1, stop):
+        if keys[other] == _DONE:
+            continue
+        if not are_equal(arrays, first_position, arrays, _get_position(sequences, keys, other, row_bits)):
+            continue
+        row = _get_row(keys[other], row_bits)
+        keys[other] = _DONE
+        if row >= repertoire_offsets[carrier + 1]:  # rows ascend, so the next carrier is a later repertoire
+            carrier = _find_repertoire(row, repertoire_offsets)
+            carriers[end] = carrier
+            end += 1
+    return end
+
+
+@njit(inline="always")
+def _get_row(key: Any, row_bits: Any) -> Any:
+    """Return the row that a key holds."""
+    return np.int64(key & ((uint64(1) << row_bits) - uint64(1)))
+
+
+@njit(inline="always")
+def _get_position(sequences: KeyedSequences, keys: NDArray[np.uint64], index: Any, row_bits: Any) -> Any:
+    """Return the index in the arrays of the sequence of the key at `index`."""
+    return sequences.positions[index] if len(sequences.positions) > 0 else _get_row(keys[index], row_bits)
 
 
 @njit(nogil=True)
@@ -195,46 +254,53 @@ def _find_repertoire(row: int, repertoire_offsets: NDArray[np.int64]) -> int:
 
 
 @njit(inline="always")
-def _prefetch_later_keys(sequences: KeyedSequences, keys: NDArray[np.uint64], at: Any, row_bits: Any) -> None:
+def _prefetch_later_keys(sequences: KeyedSequences, keys: NDArray[np.uint64], current: Any, row_bits: Any) -> None:
     """Load the sequences of later keys into the cache of the processor, because they lie far from each other.
 
-    Of the key after twice `_AHEAD` others the offset and the genes are fetched, of the one after `_AHEAD` others its
-    residues: where they lie is known by then.
+    The offset and the genes of the key 2 `_AHEAD` keys later are fetched. When it is only `_AHEAD` keys away, its
+    residues are fetched: where they lie is known by then. A key whose hash no other key has is never compared.
     """
-    arrays, positions = sequences.arrays, sequences.positions
+    arrays = sequences.arrays
     for ahead in (2 * _AHEAD, _AHEAD):
-        later = at + ahead
+        later = current + ahead
         if later + 1 < len(keys) and keys[later] != _DONE:
-            hashed = keys[later] >> row_bits
-            if hashed == keys[later - 1] >> row_bits or hashed == keys[later + 1] >> row_bits:
-                row = np.int64(keys[later] & ((uint64(1) << row_bits) - uint64(1)))
-                if len(positions) > 0:
-                    row = positions[later]
+            later_hash = keys[later] >> row_bits
+            if later_hash == keys[later - 1] >> row_bits or later_hash == keys[later + 1] >> row_bits:
+                position = _get_position(sequences, keys, later, row_bits)
                 if ahead == _AHEAD:
-                    prefetch(arrays.residues, arrays.offsets[row])
+                    prefetch(arrays.residues, arrays.offsets[position])
                 else:
-                    prefetch(arrays.offsets, row)
+                    prefetch(arrays.offsets, position)
                     if len(arrays.v) > 0:
-                        prefetch(arrays.v, row)
+                        prefetch(arrays.v, position)
                     if len(arrays.j) > 0:
-                        prefetch(arrays.j, row)
+                        prefetch(arrays.j, position)
 
 
 @njit(nogil=True)
 def copy_carriers(
-    position: NDArray[np.int64],
+    index: NDArray[np.int64],
     offsets: NDArray[np.int64],
     n_carriers: NDArray[np.int32],
     carriers: NDArray[np.int32],
     target: NDArray[np.int32],
 ) -> None:
-    """Copy the carriers of some clones, (n,), to their places among the carriers of all clones.
+    """Copy the carriers of the clones of one hash range to their places among the carriers of all clones.
 
-    `position` is the index of each clone among all clones, whose carriers have these offsets in `target`.
+    Parameters
+    ----------
+    index
+        Index of each clone of the range among all clones, (n,).
+    offsets
+        Bounds of the carriers of each of all clones in `target`.
+    n_carriers, carriers
+        Number of carriers of each clone of the range, (n,), and the carriers, clone after clone.
+    target
+        Carriers of all clones, clone after clone.
     """
     start = 0
     for clone in range(len(n_carriers)):
-        first = offsets[position[clone]]
+        first = offsets[index[clone]]
         for i in range(n_carriers[clone]):
             target[first + i] = carriers[start + i]
         start += n_carriers[clone]

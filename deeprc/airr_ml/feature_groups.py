@@ -5,7 +5,8 @@ Most sequences with a frequent motif would be in the list without any signal. A 
 So the excess of the list is measured in each group of sequences with the same strongest kernel, and all sequences are
 compared by this excess.
 
-Letters: n sequences of a list, S features (kernels, and genes if the network reads them), H heads.
+Letters: n sequences of a list, B repertoires, S features (kernels, and genes if the network reads them), H heads, T
+outputs.
 """
 
 from __future__ import annotations
@@ -34,15 +35,14 @@ def find_strongest_features(
     the negative one is empty). The gradient is that of the output of the positive class at this mean; it is the same
     everywhere if the output network is linear.
     """
-    representations = [
-        _compute_representations(estimator, X, class_examples.indices) for class_examples in (positive, negative)
-    ]
-    network, mean = estimator.model_.network, (representations[1] if len(negative) else representations[0]).mean(axis=0)
+    network = estimator.model_.network
+    of_positive = _compute_representations(estimator, X, positive.indices)
+    of_negative = _compute_representations(estimator, X, negative.indices)
+    mean = (of_negative if len(negative) else of_positive).mean(axis=0)  # (S,)
     pooled = torch.from_numpy(mean).expand(len(network.pooling.queries), -1)  # (H, S): each head sees the mean
     gradient = linearise_outputs(network, pooled).gradient[0].sum(dim=0).numpy()  # (T, H, S) -> (S,)
-    positive_features, negative_features = (
-        ((values_of_class - mean) * gradient).argmax(axis=1) for values_of_class in representations
-    )
+    positive_features = ((of_positive - mean) * gradient).argmax(axis=1)
+    negative_features = ((of_negative - mean) * gradient).argmax(axis=1)
     return positive_features, negative_features
 
 
@@ -50,23 +50,29 @@ def _compute_representations(estimator: DeepRCClassifier, X: RepertoireDataset, 
     """Return the representations of sequences by their indices in the container, (n, S)."""
     network, inference = estimator.model_.network, estimator.model_.make_inference(X)
     representations = np.zeros((len(indices), network.n_values))
-    for position, places in _group_by_repertoire(X, indices):
-        rows = indices[places] - X.container.repertoire_offsets[X.repertoire_indices[position]]
+    for position, items in _group_by_repertoire(X, indices):
+        rows = indices[items] - X.container.repertoire_offsets[X.repertoire_indices[position]]
         with torch.no_grad():
             parts = [network.attend(batch)[0].cpu() for batch in inference.iterate_batches(position, rows)]
-        representations[places] = torch.cat(parts).numpy()
+        representations[items] = torch.cat(parts).numpy()
     return representations
 
 
 def _group_by_repertoire(X: RepertoireDataset, indices: Integers) -> Iterator[tuple[int, Integers]]:
-    """Yield the index of each repertoire that has some of the sequences, and the positions of these in `indices`."""
-    starts, not_empty = X.container.repertoire_offsets[X.repertoire_indices], np.flatnonzero(X.n_sequences)
-    order = not_empty[np.argsort(starts[not_empty])]
-    position = order[np.searchsorted(starts[order], indices, side="right") - 1]
-    places = np.lexsort([indices, position])
-    for group in np.split(places, np.flatnonzero(np.diff(position[places])) + 1):
+    """Yield the position of each repertoire that has some of the n sequences, with the items of these sequences.
+
+    An item is the index of a sequence among the n; `indices` are those in the container, (n,). The items of a
+    repertoire are in the order of their rows.
+    """
+    starts = X.container.repertoire_offsets[X.repertoire_indices]  # first sequence of each repertoire, (B,)
+    not_empty = np.flatnonzero(X.n_sequences)
+    by_start = not_empty[np.argsort(starts[not_empty])]  # positions in the order of the container
+    positions = by_start[np.searchsorted(starts[by_start], indices, side="right") - 1]  # of each sequence, (n,)
+    items = np.lexsort([indices, positions])
+    first_of_next = np.flatnonzero(np.diff(positions[items])) + 1
+    for group in np.split(items, first_of_next):
         if len(group):
-            yield int(position[group[0]]), group
+            yield int(positions[group[0]]), group
 
 
 def compute_excess_in_groups(

@@ -39,16 +39,14 @@ from deeprc.branches.clones_alternatives import (
     HeldOutLosses,
     find_best_alternative,
 )
-from deeprc.branches.clones_candidates import (
+from deeprc.branches.clones_candidates import CloneCandidates, compute_content_order, find_candidates
+from deeprc.branches.clones_evidence import compute_held_out_evidence, compute_loss, fit_evidence
+from deeprc.branches.clones_matches import (
     ChosenMatches,
-    CloneCandidates,
     SearchCandidates,
     choose_final_matches,
-    compute_content_order,
     count_held_out_matches,
-    find_candidates,
 )
-from deeprc.branches.clones_evidence import compute_held_out_evidence, compute_loss, fit_evidence
 from deeprc.branches.clones_searches import CloneSearch, list_searches
 from deeprc.branches.cohort import FittedBranch, TrainingCohort
 from deeprc.branches.donors import compute_association_z, renumber_donors

@@ -11,8 +11,7 @@ features are mostly noise. The branch also uses k-mers of one, two and three res
 frequencies are sums over 4-mers, so their weights are part of the weights of the 4-mers (see
 `deeprc.branches.composition_fit`).
 
-Letters: N sequences of one repertoire, T outputs, M 4-mers, G genes of one field, Q features of counts, E 3-mers,
-R residues.
+Letters: N sequences of one repertoire, T outputs, M 4-mers, G genes of one field, Q features of counts, E 3-mers.
 """
 
 from __future__ import annotations
@@ -23,45 +22,52 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from numba import uint64
 from numpy.typing import NDArray
 from torch import Tensor
 
 from deeprc.arrays import Floats
 from deeprc.baselines.gene_usage import compute_centred_log_ratios
 from deeprc.branches.abundances import TOP_FRACTIONS, compute_log_top_shares
-from deeprc.branches.expansion import (
-    EXPANSION_K,
-    N_EXPANSION_KMERS,
-    compute_expansion_scores,
-    has_known_expansion,
+from deeprc.branches.composition_loops import (
+    N_KMERS,
+    ExpansionTerms,
+    FrequencyTerms,
+    K,
+    add_expansion_terms,
+    write_frequency_terms,
 )
+from deeprc.branches.expansion import N_EXPANSION_KMERS, compute_expansion_scores, has_known_expansion
 from deeprc.branches.genes import check_some_genes_known
 from deeprc.branches.linear_function import KIND_NAMES, LinearFunction
-from deeprc.compilation import njit, run_in_blocks
-from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.compilation import run_in_blocks
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.dataset import Repertoire
-from deeprc.datasets.sequences import GENE_FIELDS, SequenceArrays
+from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.documents import abbreviate, validate
 from deeprc.errors import InputError
 from deeprc.nn.branches import Branch, to_array
 
 __all__ = ["NOISE_SEQUENCES", "CompositionBranch", "K"]
 
-
-K = 4
-"""Number of residues of a k-mer."""
-
 NOISE_SEQUENCES = 1000
 """Number of sequences, m, at which the score of a repertoire is halved."""
 
-_N_LETTERS = len(AMINO_ACIDS)
-_N_KMERS = _N_LETTERS**K
-_PLACE_VALUE = _N_LETTERS ** (K - 1)  # of the first residue in the code of a k-mer, a number with the base 20
-_EXPANSION_PLACE_VALUE = _N_LETTERS ** (EXPANSION_K - 1)
 _MAX_NAMES = 20_000  # largest number of genes of a field; IMGT has a few hundred names
 _BLOCK = 65_536  # number of sequences that one thread reads at a time
+
+
+class _GeneBuffers(NamedTuple):
+    """The names of the buffers of one field of genes."""
+
+    weights: str
+    centre: str
+    expansion_weights: str
+
+
+_GENE_BUFFERS = {
+    "v_call": _GeneBuffers("v_call_weights", "v_call_centre", "v_call_expansion_weights"),
+    "j_call": _GeneBuffers("j_call_weights", "j_call_centre", "j_call_expansion_weights"),
+}
 
 
 @dataclass(frozen=True)
@@ -73,46 +79,6 @@ class _Description:
     abundances: bool = False  # models of earlier versions do not say it
     expansion: bool = False
     doubtful: bool = False
-
-
-class _Terms(NamedTuple):
-    """The amounts that the k-mers and genes of one sequence of a repertoire add to the scores.
-
-    Attributes
-    ----------
-    kmer_weights, scale
-        Weights of the 4-mers, (T, M), and their common factor.
-    constants
-        Amount that every sequence adds to each score, (T,).
-    v_shares, j_shares
-        Amount that a sequence adds by the code of its gene, (T, vocabulary); (T, 0) if genes have no weights.
-    """
-
-    kmer_weights: NDArray[np.float32]
-    scale: float
-    constants: Floats
-    v_shares: Floats
-    j_shares: Floats
-
-
-class _ExpansionTerms(NamedTuple):
-    """The amounts that the k-mers and genes of one expanded sequence add to the scores because of its expansion.
-
-    Attributes
-    ----------
-    kmer_weights, factors
-        Weights of the 3-mers, (T, E), and the factor of each sequence, (N,).
-    constants
-        Amount that every sequence adds to each score, (T,).
-    v_weights, j_weights
-        Weights of the genes by the code of the gene, (T, vocabulary); (T, 0) if genes have none.
-    """
-
-    kmer_weights: NDArray[np.float32]
-    factors: Floats
-    constants: Floats
-    v_weights: Floats
-    j_weights: Floats
 
 
 class CompositionBranch(Branch):
@@ -168,11 +134,12 @@ class CompositionBranch(Branch):
         self._is_doubtful = is_doubtful
         self.reads_abundances, self.reads_expansion = reads_abundances, reads_expansion
         self.genes = {field: tuple((genes or {}).get(field, ())) for field in GENE_FIELDS}
-        self.register_buffer("kmer_weights", torch.zeros(n_outputs, _N_KMERS))
+        self.register_buffer("kmer_weights", torch.zeros(n_outputs, N_KMERS))
         self.register_buffer("kmer_constants", torch.zeros(n_outputs, dtype=torch.float64))
         for field, names in self.genes.items():
-            self.register_buffer(f"{field}_weights", torch.zeros(n_outputs, len(names), dtype=torch.float64))
-            self.register_buffer(f"{field}_centre", torch.zeros(len(names), dtype=torch.float64))
+            buffers = _GENE_BUFFERS[field]
+            self.register_buffer(buffers.weights, torch.zeros(n_outputs, len(names), dtype=torch.float64))
+            self.register_buffer(buffers.centre, torch.zeros(len(names), dtype=torch.float64))
         if reads_abundances:
             n_features = len(TOP_FRACTIONS)
             self.register_buffer("abundance_weights", torch.zeros(n_outputs, n_features, dtype=torch.float64))
@@ -181,8 +148,8 @@ class CompositionBranch(Branch):
             self.register_buffer("expansion_weights", torch.zeros(n_outputs, N_EXPANSION_KMERS))
             self.register_buffer("expansion_constants", torch.zeros(n_outputs, dtype=torch.float64))
             for field, names in self.genes.items():
-                shape = (n_outputs, len(names))
-                self.register_buffer(f"{field}_expansion_weights", torch.zeros(shape, dtype=torch.float64))
+                weights = torch.zeros(n_outputs, len(names), dtype=torch.float64)
+                self.register_buffer(_GENE_BUFFERS[field].expansion_weights, weights)
 
     @property
     def reads_counts(self) -> bool:
@@ -208,22 +175,55 @@ class CompositionBranch(Branch):
         The genes of `v_call` and `j_call` are end to end, in the order of `genes`.
         """
 
-        def take(name: str, n: int) -> Floats:
-            """Return the weights in a buffer, (n,)."""
+        def get_weights(name: str, n_features: int) -> Floats:
+            """Return the weights in a buffer, (n_features,)."""
             buffer = getattr(self, name, None)
-            return np.zeros(n) if buffer is None else to_array(buffer[output]).astype(np.float64)
+            return np.zeros(n_features) if buffer is None else to_array(buffer[output]).astype(np.float64)
 
-        def take_genes(name: str) -> Floats:
-            """Return the weights of the genes of both fields, (G,)."""
-            return np.concatenate([take(f"{field}_{name}", len(names)) for field, names in self.genes.items()])
-
+        genes = [get_weights(_GENE_BUFFERS[field].weights, len(names)) for field, names in self.genes.items()]
+        gene_expansion = [
+            get_weights(_GENE_BUFFERS[field].expansion_weights, len(names)) for field, names in self.genes.items()
+        ]
         return LinearFunction(
-            kmers=take("kmer_weights", _N_KMERS),
-            genes=take_genes("weights"),
-            abundances=take("abundance_weights", len(TOP_FRACTIONS)),
-            expansion=take("expansion_weights", N_EXPANSION_KMERS),
-            gene_expansion=take_genes("expansion_weights"),
+            kmers=get_weights("kmer_weights", N_KMERS),
+            genes=np.concatenate(genes),
+            abundances=get_weights("abundance_weights", len(TOP_FRACTIONS)),
+            expansion=get_weights("expansion_weights", N_EXPANSION_KMERS),
+            gene_expansion=np.concatenate(gene_expansion),
         )
+
+    def set_linear_function(self, output: int, weights: LinearFunction, centre: LinearFunction) -> None:
+        """Set the weights of all features for one output; those of features that are not read are ignored.
+
+        Parameters
+        ----------
+        output
+            Index of the output.
+        weights
+            Weights of the features.
+        centre
+            Means of the features over the training repertoires, the same for all outputs.
+        """
+        self.kmer_weights[output] = torch.from_numpy(weights.kmers).float()
+        self.kmer_constants[output] = _score_centre(self.kmer_weights[output], centre.kmers)
+        if self.reads_abundances:
+            self.get_buffer("abundance_weights")[output] = torch.from_numpy(weights.abundances)
+            self.get_buffer("abundance_centre")[:] = torch.from_numpy(centre.abundances)
+        if self.reads_expansion:
+            kmer_weights = self.get_buffer("expansion_weights")
+            kmer_weights[output] = torch.from_numpy(weights.expansion).float()
+            of_kmers = _score_centre(kmer_weights[output], centre.expansion)
+            of_genes = float(weights.gene_expansion @ centre.gene_expansion)
+            self.get_buffer("expansion_constants")[output] = of_kmers + of_genes
+        first_gene = 0  # index of the first gene of the field among those of both fields
+        for field, names in self.genes.items():
+            buffers, of_field = _GENE_BUFFERS[field], slice(first_gene, first_gene + len(names))
+            self.get_buffer(buffers.weights)[output] = torch.from_numpy(weights.genes[of_field])
+            self.get_buffer(buffers.centre)[:] = torch.from_numpy(centre.genes[of_field])
+            if self.reads_expansion:
+                gene_weights = torch.from_numpy(weights.gene_expansion[of_field])
+                self.get_buffer(buffers.expansion_weights)[output] = gene_weights
+            first_gene += len(names)
 
     def compute_contributions(self, repertoire: Repertoire) -> Floats:
         """Return the contribution of each sequence of a repertoire to the scores, (N, T); see `Branch`.
@@ -241,70 +241,84 @@ class CompositionBranch(Branch):
         n, n_outputs = len(repertoire), len(self.kmer_constants)
         contributions = np.zeros((n_outputs, n))
         if n > 0:
-            terms = self._compute_terms(repertoire)
+            terms = self._compute_frequency_terms(repertoire)
             arrays = repertoire.sequences.arrays([field for field, names in self.genes.items() if names])
-            run_in_blocks(_add_terms, n, _BLOCK, arrays, terms, contributions)
+            run_in_blocks(write_frequency_terms, n, _BLOCK, arrays, terms, contributions)
             if self.reads_expansion and has_known_expansion(repertoire.counts):
-                expansion = self._compute_expansion_terms(repertoire, terms.scale)
-                run_in_blocks(_add_expansion, n, _BLOCK, arrays, expansion, contributions)
+                expansion_terms = self._compute_expansion_terms(repertoire, terms.scale)
+                run_in_blocks(add_expansion_terms, n, _BLOCK, arrays, expansion_terms, contributions)
         return contributions.T
 
-    def _compute_terms(self, repertoire: Repertoire) -> _Terms:
-        """Return what the k-mers and genes of a sequence of a repertoire add to the scores."""
-        genes, path = repertoire.sequences.genes, repertoire.container.path
+    def _compute_frequency_terms(self, repertoire: Repertoire) -> FrequencyTerms:
+        """Return what the k-mers and genes of a sequence of a repertoire add to the scores by their frequencies."""
         constants = -to_array(self.kmer_constants)
-        shares = []
+        shares_by_field = []
         for field, names in self.genes.items():
-            share = np.zeros((len(constants), 0))
+            shares = np.zeros((len(constants), 0))
             if names:
-                if field not in genes:
-                    raise InputError(f"{path}: has no {field}, which the branch `composition` of the model needs")
-                check_some_genes_known(path, field, names, genes[field].vocabulary)
-                share, absent_sum = self._share_gene_scores(field, genes[field])
+                shares, absent_sum = self._share_gene_scores(field, self._get_genes(repertoire, field))
                 constants = constants + absent_sum
-            shares.append(share)
+            shares_by_field.append(shares)
         if self.reads_abundances:
             constants = constants + self._score_abundances(repertoire.counts)
         n = len(repertoire)
-        scale = 1 / (n + NOISE_SEQUENCES)  # the share of each sequence in n / (n + m)
-        v_share, j_share = (share * (n * scale) for share in shares)
-        return _Terms(to_array(self.kmer_weights), scale, constants * scale, v_share, j_share)
+        scale = 1 / (n + NOISE_SEQUENCES)  # the part of each sequence in n / (n + m)
+        v_shares, j_shares = (shares * (n * scale) for shares in shares_by_field)
+        return FrequencyTerms(to_array(self.kmer_weights), scale, constants * scale, v_shares, j_shares)
 
-    def _compute_expansion_terms(self, repertoire: Repertoire, scale: float) -> _ExpansionTerms:
+    def _get_genes(self, repertoire: Repertoire, field: str) -> Categorical:
+        """Return the genes of the sequences; raise InputError if the container has none, or none with a weight."""
+        genes, path = repertoire.sequences.genes, repertoire.container.path
+        if field not in genes:
+            raise InputError(f"{path}: has no {field}, which the branch `composition` of the model needs")
+        check_some_genes_known(path, field, self.genes[field], genes[field].vocabulary)
+        return genes[field]
+
+    def _compute_expansion_terms(self, repertoire: Repertoire, scale: float) -> ExpansionTerms:
         """Return what the k-mers and genes of a sequence add to the scores because of its expansion."""
-        of_genes = []
+        weights_by_field = []
         for field, names in self.genes.items():
             weights = np.zeros((len(self.kmer_constants), 0))
             if names:
-                calls = repertoire.sequences.genes[field]
+                vocabulary = repertoire.sequences.genes[field].vocabulary
                 index_of = {name: index for index, name in enumerate(names)}
-                columns = np.array([index_of.get(name, -1) for name in calls.vocabulary], np.int64)
-                known = to_array(self.get_buffer(f"{field}_expansion_weights"))
-                weights = np.where(columns >= 0, known[:, columns], 0.0)
-            of_genes.append(weights)
-        return _ExpansionTerms(
+                columns = np.array([index_of.get(name, -1) for name in vocabulary], np.int64)  # -1: has no weight
+                own_weights = to_array(self.get_buffer(_GENE_BUFFERS[field].expansion_weights))
+                weights = np.where(columns >= 0, own_weights[:, columns], 0.0)
+            weights_by_field.append(weights)
+        return ExpansionTerms(
             to_array(self.get_buffer("expansion_weights")),
             compute_expansion_scores(repertoire.counts) * scale,
             -scale * to_array(self.get_buffer("expansion_constants")),
-            *of_genes,
+            *weights_by_field,
         )
 
     def _score_abundances(self, counts: NDArray[np.uint32]) -> Floats:
         """Return the part of the linear function that comes from unequal counts, (T,): 0 if no count is above 1."""
-        weights, centre = (to_array(self.get_buffer(f"abundance_{part}")) for part in ("weights", "centre"))
+        weights, centre = to_array(self.get_buffer("abundance_weights")), to_array(self.get_buffer("abundance_centre"))
         return np.asarray(weights @ np.nan_to_num(compute_log_top_shares(counts) - centre, nan=0.0))
 
     def _share_gene_scores(self, field: str, calls: Categorical) -> tuple[Floats, Floats]:
-        """Return the share of a sequence in the score by the code of its gene, (T, vocabulary).
+        """Divide the score of each gene among the sequences that have it.
 
-        The second result is the sum of the parts of genes that no sequence has, (T,).
+        Parameters
+        ----------
+        field
+            Field of the genes.
+        calls
+            Gene of each sequence of the repertoire.
+
+        Returns
+        -------
+        tuple
+            Share of a sequence by the code of its gene in the repertoire's vocabulary, (T, vocabulary), and the summed
+            scores of the genes that no sequence has, (T,).
         """
-        names = self.genes[field]
-        occurrences = calls.count_occurrences()
         code_of = {name: code for code, name in enumerate(calls.vocabulary)}
-        codes = np.array([code_of.get(name, -1) for name in names], np.int64)
-        counts = np.where(codes >= 0, occurrences[codes], 0)
-        weights, centre = (to_array(self.get_buffer(f"{field}_{part}")) for part in ("weights", "centre"))
+        codes = np.array([code_of.get(name, -1) for name in self.genes[field]], np.int64)  # -1: not in the vocabulary
+        counts = np.where(codes >= 0, calls.count_occurrences()[codes], 0)  # sequences with each gene, (G,)
+        buffers = _GENE_BUFFERS[field]
+        weights, centre = to_array(self.get_buffer(buffers.weights)), to_array(self.get_buffer(buffers.centre))
         gene_scores = weights * (compute_centred_log_ratios(counts[None])[0] - centre)  # (T, G)
         is_present = counts > 0
         shares = np.zeros((len(gene_scores), len(calls.vocabulary)))
@@ -337,57 +351,6 @@ class CompositionBranch(Branch):
                 raise InputError(f"{where}: {name}: expected finite numbers")
 
 
-@njit(nogil=True, inline="always")
-def _sum_weights(
-    residues: NDArray[np.uint8], start: int, stop: int, weights: NDArray[np.float32], k: int, place_value: int
-) -> float:
-    """Return the sum of the weights of a sequence's k-mers. Indices are unsigned, so negative ones need no test.
-
-    `place_value` is that of the first residue in the code of a k-mer, 20 ** (k - 1).
-    """
-    begin, end = uint64(start), uint64(stop)
-    letters, first_place, before = uint64(_N_LETTERS), uint64(place_value), uint64(k - 1)
-    total, code = 0.0, uint64(0)
-    for at in range(begin, min(begin + before, end)):
-        code = code * letters + uint64(residues[at])
-    for at in range(begin + before, end):
-        code = code * letters + uint64(residues[at])
-        total += weights[code]
-        code -= first_place * uint64(residues[at - before])
-    return total
-
-
-@njit(nogil=True)
-def _add_terms(start: int, stop: int, sequences: SequenceArrays, terms: _Terms, contributions: Floats) -> None:
-    """Write the contribution of each sequence from `start` to `stop` to each score, (T, N)."""
-    residues, offsets, v, j = sequences.residues, sequences.offsets, sequences.v, sequences.j
-    has_v, has_j = terms.v_shares.shape[1] > 0, terms.j_shares.shape[1] > 0
-    for output in range(len(contributions)):
-        weights = terms.kmer_weights[output]
-        for row in range(start, stop):
-            weight_sum = _sum_weights(residues, offsets[row], offsets[row + 1], weights, K, _PLACE_VALUE)
-            total = terms.constants[output] + terms.scale * weight_sum
-            if has_v:
-                total += terms.v_shares[output, v[row]]
-            if has_j:
-                total += terms.j_shares[output, j[row]]
-            contributions[output, row] = total
-
-
-@njit(nogil=True)
-def _add_expansion(
-    start: int, stop: int, sequences: SequenceArrays, terms: _ExpansionTerms, contributions: Floats
-) -> None:
-    """Add what each sequence from `start` to `stop` adds because of its expansion to its contributions, (T, N)."""
-    residues, offsets, v, j = sequences.residues, sequences.offsets, sequences.v, sequences.j
-    has_v, has_j = terms.v_weights.shape[1] > 0, terms.j_weights.shape[1] > 0
-    for output in range(len(contributions)):
-        weights = terms.kmer_weights[output]
-        for row in range(start, stop):
-            begin, end = offsets[row], offsets[row + 1]
-            weight_sum = _sum_weights(residues, begin, end, weights, EXPANSION_K, _EXPANSION_PLACE_VALUE)
-            if has_v:
-                weight_sum += terms.v_weights[output, v[row]]
-            if has_j:
-                weight_sum += terms.j_weights[output, j[row]]
-            contributions[output, row] += terms.constants[output] + terms.factors[row] * weight_sum
+def _score_centre(weights: Tensor, centre: Floats) -> float:
+    """Return the sum of weights in 32 bits times the means of their features, in 64 bits."""
+    return float(to_array(weights).astype(np.float64) @ centre)

@@ -1,5 +1,10 @@
 """Features of the branch `composition`, in the form of inner products between repertoires.
 
+There are many more features than repertoires. So linear models are learned from the inner products of the features of
+each two repertoires (the Gram matrix, B x B). Such a model has one weight for each repertoire, its dual weights a. The
+weights of the features are then the sum of a_b x_b over the repertoires b, where x_b are the features of b, centred and
+scaled (`compute_weights`).
+
 There are six kinds of features: k-mers, overdispersed k-mers, genes, abundances, expansion and gene expansion. The
 matrix of inner products of each kind is divided by the mean of its diagonal. So the kinds can be mixed, and C has about
 the same meaning for each mixture.
@@ -22,13 +27,13 @@ Letters: B repertoires, M 4-mers, G genes, Q features of abundances, E 3-mers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.arrays import Floats, Integers
+from deeprc.arrays import Flags, Floats, Integers
 from deeprc.baselines.gene_usage import compute_centred_log_ratios, count_named_genes, list_genes
 from deeprc.baselines.standardised_columns import ColumnScaling, StandardisedColumns
 from deeprc.branches.abundances import TOP_FRACTIONS, compute_log_top_shares_table
@@ -47,12 +52,12 @@ _MIN_Z_SCORE = 3.0  # smallest z-score of the variance of an overdispersed k-mer
 _MAX_OVERDISPERSED = 2000  # in large repertoires nearly all k-mers are, and a lasso of all would take a minute
 
 
-class _ScaledColumns:
+class _ScaledFeatures:
     """Features of one kind, in the form of inner products between repertoires.
 
     Parameters
     ----------
-    rows
+    table
         Features, (B, F).
     weights
         Weights of the repertoires, (B,).
@@ -61,32 +66,32 @@ class _ScaledColumns:
 
     Attributes
     ----------
-    rows, centre
+    table, centre
         Features, (B, F), and their means, (F,).
     products
         Inner products between repertoires, (B, B), divided by the mean of their diagonal; None if no feature varies.
     """
 
-    def __init__(self, rows: NDArray[Any], weights: Floats, *, scale: ColumnScaling) -> None:
-        self.rows = rows
-        self._columns = StandardisedColumns(rows, scale=scale, weights=weights)
+    def __init__(self, table: NDArray[Any], weights: Floats, *, scale: ColumnScaling) -> None:
+        self.table = table
+        self._columns = StandardisedColumns(table, scale=scale, weights=weights)
         self.centre = self._columns.centre
         gram = self._columns.compute_gram()
-        mean = float(np.trace(gram)) / max(len(gram), 1)
-        self._factor = 1 / mean if mean > 0 else 0.0
-        self.products: Floats | None = gram / mean if mean > 0 else None
+        mean_of_diagonal = float(np.trace(gram)) / max(len(gram), 1)
+        self._factor = 1 / mean_of_diagonal if mean_of_diagonal > 0 else 0.0
+        self.products: Floats | None = gram / mean_of_diagonal if mean_of_diagonal > 0 else None
 
-    def combine(self, dual: Floats, *, divisor: int = 1) -> Floats:
-        """Return the sum of the features of the repertoires times their weights, (B,), over a divisor: (F,)."""
+    def compute_weights(self, dual: Floats, *, divisor: int = 1) -> Floats:
+        """Return the weights of the unscaled features, (F,), from dual weights, (B,), divided by a number."""
         return np.asarray(self._factor / divisor * self._columns.factor * self._columns.compute_products(dual))
 
 
-class _KmerColumns:
-    """The frequencies of k-mers of several lengths, in the form of inner products between repertoires.
+class _KmerFeatures:
+    """The frequencies of k-mers of 1 to k residues, in the form of inner products between repertoires.
 
     Parameters
     ----------
-    rows
+    table
         Features of the longest k-mers, (B, 20 ** k) float32.
     weights
         Weights of the repertoires, (B,).
@@ -101,20 +106,23 @@ class _KmerColumns:
         Means over the lengths of the inner products between repertoires, (B, B); None if no feature varies.
     """
 
-    def __init__(self, rows: NDArray[np.float32], weights: Floats) -> None:
-        self._by_length: list[_ScaledColumns] = []
-        while rows.shape[1] >= _N_LETTERS:
-            self._by_length.append(_ScaledColumns(rows, weights, scale="common"))
-            rows = _sum_last_residue(rows)
-        self.centre, self.shorter = self._by_length[0].centre, self._by_length[1].rows
-        varying = [columns.products for columns in self._by_length if columns.products is not None]
+    def __init__(self, table: NDArray[np.float32], weights: Floats) -> None:
+        self._by_length: list[_ScaledFeatures] = []  # longest first
+        while table.shape[1] >= _N_LETTERS:
+            self._by_length.append(_ScaledFeatures(table, weights, scale="common"))
+            table = _sum_last_residue(table)
+        self.centre, self.shorter = self._by_length[0].centre, self._by_length[1].table
+        varying = [features.products for features in self._by_length if features.products is not None]
         self.products = np.asarray(sum(varying) / len(self._by_length)) if varying else None
 
-    def combine(self, dual: Floats) -> Floats:
-        """Return the sum of the features of the repertoires times their weights, (B,): (20 ** k,)."""
+    def compute_weights(self, dual: Floats) -> Floats:
+        """Return the weights of the longest k-mers, (20 ** k,), from dual weights, (B,).
+
+        Each has its own weight, plus those of the shorter k-mers that begin it.
+        """
         total = np.zeros(len(self.centre))
-        for columns in self._by_length:
-            weights = columns.combine(dual, divisor=len(self._by_length))
+        for features in self._by_length:
+            weights = features.compute_weights(dual, divisor=len(self._by_length))
             total += np.repeat(weights, len(total) // len(weights))
         return total
 
@@ -124,53 +132,53 @@ class _OverdispersedKmers:
 
     Parameters
     ----------
-    rows
+    table
         Frequencies of all 3-mers, (B, E) float32.
     weights, sizes
         Weight and number of sequences of each repertoire, (B,) each.
 
     Attributes
     ----------
-    rows
+    table
         Frequencies of the overdispersed 3-mers, (B, F) float32.
     products
         Inner products between repertoires, (B, B), divided by the mean of their diagonal; None without such 3-mers.
     """
 
-    def __init__(self, rows: NDArray[np.float32], weights: Floats, sizes: Integers) -> None:
-        self._n_3mers = rows.shape[1]
-        z_scores = _measure_overdispersion(rows, weights, sizes)
+    def __init__(self, table: NDArray[np.float32], weights: Floats, sizes: Integers) -> None:
+        self._n_3mers = table.shape[1]
+        z_scores = _measure_overdispersion(table, weights, sizes)
         highest = np.argsort(-z_scores, kind="stable")[:_MAX_OVERDISPERSED]
-        self._chosen = np.sort(highest[z_scores[highest] > _MIN_Z_SCORE])
-        self._columns = _ScaledColumns(rows[:, self._chosen], weights, scale="standard")
-        self.rows, self.products = self._columns.rows, self._columns.products
+        self._codes = np.sort(highest[z_scores[highest] > _MIN_Z_SCORE])  # indices among all 3-mers, (F,)
+        self._features = _ScaledFeatures(table[:, self._codes], weights, scale="standard")
+        self.table, self.products = self._features.table, self._features.products
 
-    def combine(self, dual: Floats) -> Floats:
-        """Return the sum of the features of the repertoires times their weights, (B,), for 4-mers, (M,)."""
-        return self.expand(self._columns.combine(dual))
+    def compute_weights(self, dual: Floats) -> Floats:
+        """Return the weights of the 4-mers, (M,), from dual weights, (B,)."""
+        return self.expand(self._features.compute_weights(dual))
 
     def expand(self, weights: Floats) -> Floats:
-        """Return the weights of the 4-mers, (M,), from those of the overdispersed 3-mers, (F,)."""
+        """Return the weights of the 4-mers, (M,), from those of the overdispersed 3-mers, (F,), that begin them."""
         of_3mers = np.zeros(self._n_3mers)
-        of_3mers[self._chosen] = weights
+        of_3mers[self._codes] = weights
         return np.repeat(of_3mers, _N_LETTERS)
 
 
-def _measure_overdispersion(rows: NDArray[np.float32], weights: Floats, sizes: Integers) -> Floats:
+def _measure_overdispersion(table: NDArray[np.float32], weights: Floats, sizes: Integers) -> Floats:
     """Return the z-score of the variance of each k-mer's frequencies, (E,), see `FrequencyPrecision`.
 
     The arguments are those of `_OverdispersedKmers`. Repertoires without sequences are left out. Each repertoire counts
     as a donor: if donors have several repertoires, more k-mers that vary between donors have a high z-score.
     """
     known = np.flatnonzero(sizes)
-    mean, variance = np.zeros((2, rows.shape[1]))
+    mean, variance = np.zeros((2, table.shape[1]))
     if len(known) == 0:
-        return mean
+        return np.zeros(table.shape[1])
     shares = weights[known] / weights[known].sum()
-    for row, share in zip(known, shares, strict=True):  # one by one: a copy in 64 bits would be large
-        mean += share * rows[row].astype(np.float64)
-    for row, share in zip(known, shares, strict=True):
-        variance += share * (rows[row] - mean) ** 2
+    for repertoire, share in zip(known, shares, strict=True):  # one by one: a copy in 64 bits would be large
+        mean += share * table[repertoire].astype(np.float64)
+    for repertoire, share in zip(known, shares, strict=True):
+        variance += share * (table[repertoire] - mean) ** 2
     precision = FrequencyPrecision.from_repertoires(shares, sizes[known], np.arange(len(shares)))
     return precision.compute_z_scores(mean, variance, np.zeros(len(mean)))
 
@@ -203,19 +211,9 @@ class CompositionFeatures:
     def __init__(self, dataset: RepertoireDataset, *, with_counts: bool = True) -> None:
         self.size_weights: Floats = dataset.n_sequences / (dataset.n_sequences + NOISE_SEQUENCES)
         self.genes = {field: tuple(list_genes(dataset, field)) for field in dataset.gene_fields}
-        ratios = [
-            compute_centred_log_ratios(count_named_genes(dataset, field, names))
-            for field, names in self.genes.items()
-            if names
-        ]
-        top_shares = np.zeros((len(dataset), len(TOP_FRACTIONS)))
-        expansion = np.zeros((len(dataset), N_EXPANSION_KMERS), np.float32)
-        gene_expansion = np.zeros((len(dataset), sum(map(len, self.genes.values()))))
-        if with_counts:
-            top_shares, expansion = compute_log_top_shares_table(dataset), compute_expansion_table(dataset)
-            gene_expansion = compute_gene_expansion_table(dataset, self.genes)
         weights = self.size_weights
-        has_top_shares, has_expansion = (~np.isnan(rows).any(axis=1) for rows in (top_shares, expansion))
+        counts = _compute_count_tables(dataset, self.genes) if with_counts else _make_zeros(dataset, self.genes)
+        has_top_shares, has_expansion = _find_known(counts.top_shares), _find_known(counts.expansion)
         self.known_weights: dict[ModelKind, Floats] = {
             "kmers": weights,
             "overdispersed_kmers": weights,
@@ -224,45 +222,47 @@ class CompositionFeatures:
             "expansion": weights * has_expansion,
             "gene_expansion": weights * has_expansion,
         }
-        gene_rows = np.hstack([np.zeros((len(dataset), 0)), *ratios])
-        kmers = _KmerColumns(np.asarray(compute_kmer_frequencies(dataset, range(K))), weights)
+        kmers = _KmerFeatures(np.asarray(compute_kmer_frequencies(dataset, range(K))), weights)
         self._overdispersed = _OverdispersedKmers(kmers.shorter, weights, dataset.n_sequences)
-        self._columns: dict[Kind, _KmerColumns | _ScaledColumns] = {
+        self._by_kind: dict[Kind, _KmerFeatures | _ScaledFeatures] = {
             "kmers": kmers,
-            "genes": _ScaledColumns(gene_rows, weights, scale="standard"),
-            "abundances": _ScaledColumns(_fill_unknown(top_shares, weights), weights, scale="standard"),
-            "expansion": _KmerColumns(_fill_unknown(expansion, weights), weights),
-            "gene_expansion": _ScaledColumns(_fill_unknown(gene_expansion, weights), weights, scale="common"),
+            "genes": _ScaledFeatures(_compute_gene_ratios(dataset, self.genes), weights, scale="standard"),
+            "abundances": _ScaledFeatures(_fill_unknown(counts.top_shares, weights), weights, scale="standard"),
+            "expansion": _KmerFeatures(_fill_unknown(counts.expansion, weights), weights),
+            "gene_expansion": _ScaledFeatures(_fill_unknown(counts.gene_expansion, weights), weights, scale="common"),
         }
-        self.centre = LinearFunction(**{kind: columns.centre for kind, columns in self._columns.items()})
-        products: dict[ModelKind, Floats | None] = {kind: columns.products for kind, columns in self._columns.items()}
-        products["overdispersed_kmers"] = self._overdispersed.products
-        self.products: dict[ModelKind, Floats] = {
-            kind: of_kind for kind, of_kind in products.items() if of_kind is not None
-        }
+        self.centre = LinearFunction(**{kind: features.centre for kind, features in self._by_kind.items()})
+        self.products: dict[ModelKind, Floats] = {}
+        for kind, features in self._by_kind.items():
+            if features.products is not None:
+                self.products[kind] = features.products
+        if self._overdispersed.products is not None:
+            self.products["overdispersed_kmers"] = self._overdispersed.products
 
     def make_linear_function(self, dual: Floats, shares: Mapping[ModelKind, float]) -> LinearFunction:
-        """Return the linear function that belongs to weights of the repertoires: the weighted sum of their features.
+        """Return the linear function of a model from its dual weights.
 
         Parameters
         ----------
         dual
-            Weights of the repertoires, (B,).
+            Dual weights: one for each repertoire, (B,).
         shares
-            Shares of the kinds of features in the inner products to which the weights belong.
+            Shares of the kinds of features in the inner products from which the model was learned.
         """
-        weights = {kind: shares.get(kind, 0) * columns.combine(dual) for kind, columns in self._columns.items()}
-        weights["kmers"] += shares.get("overdispersed_kmers", 0) * self._overdispersed.combine(dual)
+        weights = {
+            kind: shares.get(kind, 0) * features.compute_weights(dual) for kind, features in self._by_kind.items()
+        }
+        weights["kmers"] += shares.get("overdispersed_kmers", 0) * self._overdispersed.compute_weights(dual)
         return LinearFunction(**weights)
 
-    def get_rows(self, kind: LassoKind) -> NDArray[Any]:
+    def get_table(self, kind: LassoKind) -> NDArray[Any]:
         """Return the features of a kind, unscaled, (B, F)."""
-        columns = self._overdispersed if kind == "overdispersed_kmers" else self._columns[kind]
-        assert not isinstance(columns, _KmerColumns)
-        return columns.rows
+        features = self._overdispersed if kind == "overdispersed_kmers" else self._by_kind[kind]
+        assert not isinstance(features, _KmerFeatures)
+        return features.table
 
     def make_lasso_function(self, kind: LassoKind, weights: Floats) -> LinearFunction:
-        """Return the linear function of weights of the features of `get_rows`, (F,)."""
+        """Return the linear function of weights of the features of `get_table`, (F,)."""
         zeros = {other: np.zeros_like(getattr(self.centre, other)) for other in get_args(Kind)}
         if kind == "overdispersed_kmers":
             return LinearFunction(**zeros | {"kmers": self._overdispersed.expand(weights)})
@@ -273,14 +273,61 @@ class CompositionFeatures:
         return np.asarray(sum(share * self.products[kind] for kind, share in shares.items()))
 
 
-def _sum_last_residue(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the features of the k-mers without their last residue, (B, 20 ** (k - 1)), of (B, 20 ** k)."""
-    return np.asarray(rows.reshape(len(rows), -1, _N_LETTERS).sum(axis=2))
+class _CountTables(NamedTuple):
+    """Features of the repertoires that depend on the counts; rows of NaN where the counts are not known.
+
+    Attributes
+    ----------
+    top_shares
+        Logarithms of the shares of the most abundant sequences, (B, Q).
+    expansion, gene_expansion
+        Features of the 3-mers, (B, E), and of the genes, (B, G), of expanded clones.
+    """
+
+    top_shares: Floats
+    expansion: NDArray[np.float32]
+    gene_expansion: Floats
 
 
-def _fill_unknown(rows: NDArray[Any], weights: Floats) -> NDArray[Any]:
-    """Return the features, (B, F), where the mean of the other rows, weighted by (B,), replaces each row of NaN."""
-    known = np.asarray(~np.isnan(rows).any(axis=1))
+def _compute_count_tables(dataset: RepertoireDataset, genes: Mapping[str, Sequence[str]]) -> _CountTables:
+    return _CountTables(
+        compute_log_top_shares_table(dataset),
+        compute_expansion_table(dataset),
+        compute_gene_expansion_table(dataset, genes),
+    )
+
+
+def _make_zeros(dataset: RepertoireDataset, genes: Mapping[str, Sequence[str]]) -> _CountTables:
+    """Return tables of constant features, from which no model learns."""
+    n_genes = sum(len(names) for names in genes.values())
+    return _CountTables(
+        np.zeros((len(dataset), len(TOP_FRACTIONS))),
+        np.zeros((len(dataset), N_EXPANSION_KMERS), np.float32),
+        np.zeros((len(dataset), n_genes)),
+    )
+
+
+def _compute_gene_ratios(dataset: RepertoireDataset, genes: Mapping[str, Sequence[str]]) -> Floats:
+    """Return the centred log-ratios of the usage of the genes of all fields, (B, G); the fields are end to end."""
+    by_field = [
+        compute_centred_log_ratios(count_named_genes(dataset, field, names)) for field, names in genes.items() if names
+    ]
+    return np.hstack([np.zeros((len(dataset), 0)), *by_field])
+
+
+def _sum_last_residue(table: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the features of the k-mers without their last residue, (B, 20 ** (k - 1)), from those of k-mers."""
+    return np.asarray(table.reshape(len(table), -1, _N_LETTERS).sum(axis=2))  # (B, 20 ** k) -> (B, 20 ** (k - 1), 20)
+
+
+def _find_known(table: NDArray[Any]) -> Flags:
+    """Return whether the features of each repertoire are known, (B,)."""
+    return np.asarray(~np.isnan(table).any(axis=1))
+
+
+def _fill_unknown(table: NDArray[Any], weights: Floats) -> NDArray[Any]:
+    """Return the features, (B, F), where the mean of the known rows, weighted by (B,), replaces each unknown row."""
+    known = _find_known(table)
     total = weights[known].sum()
-    mean = weights[known] @ rows[known] / total if total > 0 else np.zeros(rows.shape[1])
-    return np.where(known[:, None], rows, mean).astype(rows.dtype)
+    mean = weights[known] @ table[known] / total if total > 0 else np.zeros(table.shape[1])
+    return np.where(known[:, None], table, mean).astype(table.dtype)

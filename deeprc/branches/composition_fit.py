@@ -17,7 +17,6 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
@@ -40,9 +39,8 @@ from deeprc.threads import limit_blas_threads
 __all__ = ["fit_composition"]
 
 _N_FOLDS = 10
-_FEWER_FOLDS, _MANY = 5, 2000  # more than 2,000 repertoires have 5 folds, which take a third of the time
-_N_REPEATS, _FEW = 3, 200  # at most 200 repertoires are divided into folds 3 times
-_N_BINS = 4  # number of bins of numbers, by which folds are stratified
+_LARGE_COHORT, _N_FOLDS_IF_LARGE = 2000, 5  # more than 2,000 repertoires have 5 folds: a third of the time
+_SMALL_COHORT, _N_REPEATS_IF_SMALL = 200, 3  # at most 200 repertoires are divided into folds 3 times
 _MIN_UNITS = 16  # see `count_units`; with fewer units, one in four cohorts without a signal would get a branch
 _MIN_STANDARD_ERRORS, _EXTRA_FOR_FEW_UNITS = 1.5, 10.0
 """The mean decrease of the loss is clear if it exceeds (1.5 + 10 / n_units) standard errors."""
@@ -128,36 +126,9 @@ def _make_branch(
         reads_expansion=bool(kinds & {"expansion", "gene_expansion"}),
         is_doubtful=is_doubtful,
     )
-    centre = features.centre
     for output, model in models:
-        _fill_kmers(branch, "kmer", output, model.function.kmers, centre.kmers)
-        if "abundances" in kinds:
-            branch.get_buffer("abundance_weights")[output] = torch.from_numpy(model.function.abundances)
-            branch.get_buffer("abundance_centre")[:] = torch.from_numpy(centre.abundances)
-        if branch.reads_expansion:
-            _fill_kmers(branch, "expansion", output, model.function.expansion, centre.expansion)
-            of_genes = float(model.function.gene_expansion @ centre.gene_expansion)
-            branch.get_buffer("expansion_constants")[output] += of_genes
-        for field, part in _divide_genes(branch):
-            branch.get_buffer(f"{field}_weights")[output] = torch.from_numpy(model.function.genes[part])
-            branch.get_buffer(f"{field}_centre")[:] = torch.from_numpy(centre.genes[part])
-            if branch.reads_expansion:
-                weights = torch.from_numpy(model.function.gene_expansion[part])
-                branch.get_buffer(f"{field}_expansion_weights")[output] = weights
+        branch.set_linear_function(output, model.function, features.centre)
     return branch
-
-
-def _fill_kmers(branch: CompositionBranch, name: str, output: int, weights: Floats, centre: Floats) -> None:
-    """Write the weights of the k-mers for one output, and the constant that belongs to their means."""
-    rounded = torch.from_numpy(weights).float()
-    branch.get_buffer(f"{name}_weights")[output] = rounded
-    branch.get_buffer(f"{name}_constants")[output] = float(rounded.double().numpy() @ centre)
-
-
-def _divide_genes(branch: CompositionBranch) -> list[tuple[str, slice]]:
-    """Return each field of genes with its part of the features, in which V and J are end to end."""
-    n_v, n_j = (len(names) for names in branch.genes.values())
-    return list(zip(branch.genes, (slice(0, n_v), slice(n_v, n_v + n_j)), strict=True))
 
 
 def _fit_task(
@@ -165,12 +136,12 @@ def _fit_task(
 ) -> list[_FittedOutput | None]:
     """Return the model of each output of a task; None for an output that cannot be predicted."""
     known = np.flatnonzero(~np.isnan(labels))
-    numbers = labels[known]
+    numbers = labels[known]  # numbers, or indices of classes
     is_number = task.kind == "regression"
     groups = None if cohort.groups is None else cohort.groups[known]
     digests = np.array(digest_with_genes(cohort.dataset))[known].tolist()
-    n_repeats = _N_REPEATS if len(known) <= _FEW else 1
-    n_folds = _N_FOLDS if len(known) <= _MANY else _FEWER_FOLDS
+    n_repeats = _N_REPEATS_IF_SMALL if len(known) <= _SMALL_COHORT else 1
+    n_folds = _N_FOLDS_IF_LARGE if len(known) > _LARGE_COHORT else _N_FOLDS
     if is_number:
         targets = [(numbers - task.mean) / task.scale]
     elif task.kind == "binary":
@@ -178,19 +149,19 @@ def _fit_task(
     else:
         targets = [(numbers == index).astype(np.float64) for index in range(len(task.classes))]
 
-    def fit(target: Floats) -> _FittedOutput | None:
+    models = []
+    for target in targets:
         strata = _assign_quarters(numbers) if is_number else target.astype(np.int64)
         folds = [
             assign_grouped_folds(digests, strata, n_folds, groups=groups, repeat=repeat) for repeat in range(n_repeats)
         ]
-        return _fit_output(_OutputData(features, known, folds, groups, is_number), target)
-
-    return [fit(target) for target in targets]
+        models.append(_fit_output(_OutputData(features, known, folds, groups, is_number), target))
+    return models
 
 
 def _assign_quarters(numbers: Floats) -> NDArray[np.int64]:
-    """Return the quarter, from 0, of the distribution in which each number is, (B,)."""
-    edges = np.quantile(numbers, np.arange(1, _N_BINS) / _N_BINS) if len(numbers) else np.zeros(0)
+    """Return the quarter of the distribution, 0 to 3, in which each number is, (n,)."""
+    edges = np.quantile(numbers, [0.25, 0.5, 0.75]) if len(numbers) else np.zeros(0)
     return np.asarray(np.searchsorted(edges, numbers), np.int64)
 
 
@@ -336,6 +307,7 @@ def _fit_slope(scores: Floats, target: Floats, is_number: bool) -> tuple[float, 
 
 
 def _calibrate_numbers(standard: Floats, target: Floats) -> tuple[float, Floats]:
+    """Return the slope of the scores, and each repertoire's loss by the mean minus that by the scores, (n,)."""
     centred = target - target.mean()
     slope = float(standard @ centred) / (len(standard) + _SLOPE_PENALTY)
     return slope, 0.5 * (centred**2 - (centred - slope * standard) ** 2)

@@ -172,23 +172,24 @@ class LassoModels(Models):
 
     def score_left_out(self, target: Floats, training: NDArray[np.int64], left_out: NDArray[np.int64]) -> Floats:
         """Return the scores of left-out repertoires, see `Models`."""
-        rows = self._centre(_mark_kept(len(self.features.size_weights), left_out))
-        return np.asarray(_fit_lasso_path(rows[training], target, self.Cs) @ rows[left_out].T)
+        centred = self._centre(_mark_kept(len(self.features.size_weights), left_out))
+        weights = _fit_lasso_path(centred[training], target, self.Cs)  # (V, F)
+        return np.asarray(weights @ centred[left_out].T)
 
     def fit(self, target: Floats, training: NDArray[np.int64], C: float, *, slope: float) -> FittedFunction:
         """Fit the model with one C, see `Models`."""
-        rows = self._centre(np.ones(len(self.features.size_weights), bool))
-        (weights,) = slope * _fit_lasso_path(rows[training], target, [C])
-        return FittedFunction(self.features.make_lasso_function(self.kinds[0], weights), rows @ weights)
+        centred = self._centre(np.ones(len(self.features.size_weights), bool))
+        (weights,) = slope * _fit_lasso_path(centred[training], target, [C])
+        return FittedFunction(self.features.make_lasso_function(self.kinds[0], weights), centred @ weights)
 
     def _centre(self, kept: NDArray[np.bool_]) -> Floats:
         """Return known_weights * (x - mean) of all repertoires, (B, F), for the features x of the kind.
 
         `kept` says whether each repertoire counts for the mean, which has the same weights, (B,).
         """
-        rows, weights = self.features.get_rows(self.kinds[0]), self.features.known_weights[self.kinds[0]]
-        centre = StandardisedColumns(rows, weights=weights * kept).centre
-        return np.asarray(weights[:, None] * (rows - centre))
+        table, weights = self.features.get_table(self.kinds[0]), self.features.known_weights[self.kinds[0]]
+        centre = StandardisedColumns(table, weights=weights * kept).centre
+        return np.asarray(weights[:, None] * (table - centre))
 
 
 def _mark_kept(n: int, left_out: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 __all__ = ["compute_cramers_v", "compute_permutation_p"]
 
-_MIN_PERMUTATIONS, _CHUNK = 1000, 1000
+_MIN_PERMUTATIONS = 1000
+_CHUNK = 1000  # number of permutations that are computed at once
 _MAX_REACHED = 20  # number of permutations with as strong an association that make the p-value precise enough
 _SEED = 0
 
@@ -32,18 +33,31 @@ def compute_cramers_v(counts: NDArray[np.int64]) -> float:
 
 
 def compute_permutation_p(
-    levels: NDArray[np.int64], codes: NDArray[np.int64], counts: NDArray[np.int64], alpha: float
+    levels: NDArray[np.int64], classes: NDArray[np.int64], counts: NDArray[np.int64], alpha: float
 ) -> float:
-    """Return the p-value of a permutation test of chi-square; it stops early where the p-value is large."""
-    observed = float(_compute_chi_square(counts)) - 1e-9
+    """Return the p-value of a permutation test of chi-square.
+
+    The test stops early where the p-value is large: as soon as `_MAX_REACHED` permutations have a statistic that is at
+    least as large as the observed one.
+
+    Parameters
+    ----------
+    levels, classes
+        Level and class of each unit, from 0, (U,) each; the classes are permuted.
+    counts
+        Number of units by level and class, (K, C).
+    alpha
+        Level of significance, which decides how many permutations are needed.
+    """
+    observed = float(_compute_chi_square(counts)) - 1e-9  # rounding
     rng = np.random.default_rng(_SEED)
     k, c = counts.shape
-    limit = max(_MIN_PERMUTATIONS, int(np.ceil(_MAX_REACHED / alpha)))
-    done = reached = 0
-    while done < limit and reached < _MAX_REACHED:
-        shuffled = rng.permuted(np.tile(codes, (_CHUNK, 1)), axis=1)  # (_CHUNK, U)
-        cell = (np.arange(_CHUNK)[:, None] * k + levels) * c + shuffled
-        tables = np.bincount(cell.ravel(), minlength=_CHUNK * k * c).reshape(_CHUNK, k, c)
-        reached += int((_compute_chi_square(tables) >= observed).sum())
-        done += _CHUNK
-    return (reached + 1) / (done + 1)
+    max_permutations = max(_MIN_PERMUTATIONS, int(np.ceil(_MAX_REACHED / alpha)))
+    n_permutations = n_reached = 0
+    while n_permutations < max_permutations and n_reached < _MAX_REACHED:
+        permuted = rng.permuted(np.tile(classes, (_CHUNK, 1)), axis=1)  # (_CHUNK, U)
+        cells = (np.arange(_CHUNK)[:, None] * k + levels) * c + permuted  # in the tables, end to end
+        tables = np.bincount(cells.ravel(), minlength=_CHUNK * k * c).reshape(_CHUNK, k, c)
+        n_reached += int((_compute_chi_square(tables) >= observed).sum())
+        n_permutations += _CHUNK
+    return (n_reached + 1) / (n_permutations + 1)

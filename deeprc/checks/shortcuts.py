@@ -182,20 +182,22 @@ _ADVICE = {
 def _select_usable(unit_labels: UnitLabels, features: Sequence[Feature]) -> list[Feature]:
     """Return the features that can be tested.
 
-    Left out are the target itself, categories that are the same or different in all units, and copies of the label.
+    Left out are the target itself; categories that are the same in all units, or so many that they have fewer than two
+    units on average; parts of names that divide the units as an earlier feature does, or are the label itself; and
+    numbers that do not vary, or are known for too few units.
     """
-    usable, seen = [], set()
+    usable, seen = [], set[tuple[int, ...]]()
     for feature in features:
-        values = aggregate_by_unit(unit_labels, feature)
         if feature.column == unit_labels.task.column:
             continue
+        values = aggregate_by_unit(unit_labels, feature)
         if feature.is_categorical:
-            partition = tuple(pd.factorize(values)[0].tolist())
-            levels = len(set(partition))
-            repeated = feature.column is None and (partition in seen or _is_copy(unit_labels, values))
-            if not 2 <= levels <= len(values) / 2 or repeated:
+            categories = tuple(pd.factorize(values)[0].tolist())  # index of the category of each unit
+            if feature.column is None and (categories in seen or _is_copy(unit_labels, values)):
                 continue
-            seen.add(partition)
+            if not 2 <= len(set(categories)) <= len(values) / 2:
+                continue
+            seen.add(categories)
         elif values.ndim == 1:
             known = ~np.isnan(values)
             if not unit_labels.find_testable_classes(known) or len(np.unique(values[known])) < 2:
@@ -254,66 +256,6 @@ def _test_feature(unit_labels: UnitLabels, feature: Feature, alpha: float) -> Sh
     return _test_numbers_together(unit_labels, feature, values, alpha)
 
 
-def _test_number(unit_labels: UnitLabels, feature: Feature, values: NDArray[np.float64], alpha: float) -> Shortcut:
-    """Return the AUC of the class that a number, (U,), predicts best; it may be higher or lower in the class.
-
-    The best class is the one whose interval is highest above 0.5; if no interval is above it, the one with the highest
-    AUC. Units with a missing number are left out.
-    """
-    known = ~np.isnan(values)
-    aucs = []
-    for code in unit_labels.find_testable_classes(known):
-        label = unit_labels.codes[known] == code
-        aucs.append(_ClassAuc(_compute_auc(label, values[known]), code, int(label.sum()), int((~label).sum())))
-    best = max(aucs, key=lambda class_auc: (class_auc.compute_certain_excess(alpha), class_auc.directed_auc))
-    sizes = best.n_positive, best.n_negative
-    detail = f"; it is {'lower' if best.auc < 0.5 else 'higher'} in {unit_labels.names[best.code]!r}"
-    return _make_auc_shortcut(unit_labels, feature, best.code, best.directed_auc, sizes, alpha, detail)
-
-
-def _test_numbers_together(
-    unit_labels: UnitLabels, feature: Feature, values: NDArray[np.float64], alpha: float
-) -> Shortcut:
-    """Return the highest AUC of a class that several numbers of each unit, (U, G), predict together."""
-    aucs = []
-    for code in unit_labels.find_testable_classes():
-        label = unit_labels.codes == code
-        aucs.append(_ClassAuc(_cross_validate_auc(label, values), code, int(label.sum()), int((~label).sum())))
-    best = max(aucs, key=lambda class_auc: class_auc.auc)
-    sizes = best.n_positive // 2, best.n_negative // 2  # folds share training units: up to twice the variance
-    return _make_auc_shortcut(unit_labels, feature, best.code, best.auc, sizes, alpha)
-
-
-def _make_auc_shortcut(
-    unit_labels: UnitLabels,
-    feature: Feature,
-    code: int,
-    auc: float,
-    sizes: tuple[int, int],
-    alpha: float,
-    detail: str = "",
-) -> Shortcut:
-    """Return the result of a test by the AUC of a class; `sizes` are those of the class and of all others."""
-    is_significant = compute_auc_interval(auc, *sizes, level=1 - alpha)[0] > 0.5
-    return Shortcut(
-        target=unit_labels.task.name,
-        label=_describe_contrast(unit_labels, code),
-        property=feature.name,
-        column=feature.column,
-        code=feature.code,
-        measure="auc",
-        value=auc,
-        interval=compute_auc_interval(auc, *sizes),
-        verdict="" if not is_significant else "warning" if auc >= _STRONG_AUC else "note",
-        detail=detail,
-    )
-
-
-def _describe_contrast(unit_labels: UnitLabels, code: int) -> str:
-    others = repr(unit_labels.names[0]) if len(unit_labels.names) == 2 else "the other classes"
-    return f"{unit_labels.names[code]!r} against {others}"
-
-
 class _ClassAuc(NamedTuple):
     """The AUC of a class against the others, the code of the class, and the numbers of units in it and not in it."""
 
@@ -321,6 +263,11 @@ class _ClassAuc(NamedTuple):
     code: int
     n_positive: int
     n_negative: int
+
+    @classmethod
+    def of(cls, auc: float, code: int, label: NDArray[np.bool_]) -> _ClassAuc:
+        """Return the AUC of a class with its number of units; `label` says which units belong to the class, (U,)."""
+        return cls(auc, code, int(label.sum()), int((~label).sum()))
 
     @property
     def directed_auc(self) -> float:
@@ -331,6 +278,68 @@ class _ClassAuc(NamedTuple):
         """Return by how much the directed AUC is above 0.5 at least, with the probability of error alpha."""
         low, _ = compute_auc_interval(self.directed_auc, self.n_positive, self.n_negative, level=1 - alpha)
         return max(low - 0.5, 0.0)
+
+
+def _test_number(unit_labels: UnitLabels, feature: Feature, values: NDArray[np.float64], alpha: float) -> Shortcut:
+    """Return the AUC of the class that a number, (U,), predicts best; it may be higher or lower in the class.
+
+    The best class is the one whose interval is highest above 0.5; if no interval is above it, the one with the highest
+    AUC. Units with a missing number are left out.
+    """
+    known = ~np.isnan(values)
+    aucs = []
+    for code in unit_labels.find_testable_classes(known):
+        label = unit_labels.codes[known] == code
+        aucs.append(_ClassAuc.of(_compute_auc(label, values[known]), code, label))
+    best = max(aucs, key=lambda class_auc: (class_auc.compute_certain_excess(alpha), class_auc.directed_auc))
+    detail = f"; it is {'lower' if best.auc < 0.5 else 'higher'} in {unit_labels.names[best.code]!r}"
+    return _make_auc_shortcut(unit_labels, feature, best._replace(auc=best.directed_auc), alpha, detail)
+
+
+def _test_numbers_together(
+    unit_labels: UnitLabels, feature: Feature, values: NDArray[np.float64], alpha: float
+) -> Shortcut:
+    """Return the highest AUC of a class that several numbers of each unit, (U, G), predict together."""
+    aucs = []
+    for code in unit_labels.find_testable_classes():
+        label = unit_labels.codes == code
+        aucs.append(_ClassAuc.of(_cross_validate_auc(label, values), code, label))
+    best = max(aucs, key=lambda class_auc: class_auc.auc)
+    # folds share training units, which makes the variance up to twice as large: as if there were half of the units
+    halved = best._replace(n_positive=best.n_positive // 2, n_negative=best.n_negative // 2)
+    return _make_auc_shortcut(unit_labels, feature, halved, alpha)
+
+
+def _make_auc_shortcut(
+    unit_labels: UnitLabels, feature: Feature, best: _ClassAuc, alpha: float, detail: str = ""
+) -> Shortcut:
+    """Return the result of a test by the AUC of the class that the feature predicts best."""
+    sizes = best.n_positive, best.n_negative
+    is_significant = compute_auc_interval(best.auc, *sizes, level=1 - alpha)[0] > 0.5
+    return Shortcut(
+        target=unit_labels.task.name,
+        label=_describe_contrast(unit_labels, best.code),
+        property=feature.name,
+        column=feature.column,
+        code=feature.code,
+        measure="auc",
+        value=best.auc,
+        interval=compute_auc_interval(best.auc, *sizes),
+        verdict=_judge(is_significant=is_significant, is_strong=best.auc >= _STRONG_AUC),
+        detail=detail,
+    )
+
+
+def _judge(*, is_significant: bool, is_strong: bool) -> Literal["warning", "note", ""]:
+    """Return the verdict on an association."""
+    if not is_significant:
+        return ""
+    return "warning" if is_strong else "note"
+
+
+def _describe_contrast(unit_labels: UnitLabels, code: int) -> str:
+    others = repr(unit_labels.names[0]) if len(unit_labels.names) == 2 else "the other classes"
+    return f"{unit_labels.names[code]!r} against {others}"
 
 
 def _compute_auc(label: NDArray[np.bool_], values: NDArray[np.float64]) -> float:
@@ -356,13 +365,13 @@ def _test_categories(unit_labels: UnitLabels, feature: Feature, values: NDArray[
 
     A class without any unit does not count: its repertoires may all be missing or empty.
     """
-    levels, names = pd.factorize(values, sort=True)
-    occurring, codes = np.unique(unit_labels.codes, return_inverse=True)
-    classes = [unit_labels.names[code] for code in occurring]
-    counts = np.zeros((len(names), len(classes)), np.int64)  # (K, C)
-    np.add.at(counts, (levels, codes), 1)
+    levels, level_names = pd.factorize(values, sort=True)  # index of the level of each unit, (U,), and names, (K,)
+    occurring_codes, classes = np.unique(unit_labels.codes, return_inverse=True)  # (C,), and the class of each unit
+    class_names = [unit_labels.names[code] for code in occurring_codes]
+    counts = np.zeros((len(level_names), len(class_names)), np.int64)  # units by level and class, (K, C)
+    np.add.at(counts, (levels, classes), 1)
     v = compute_cramers_v(counts)
-    is_significant = compute_permutation_p(levels, codes, counts, alpha) <= alpha
+    is_significant = compute_permutation_p(levels, classes, counts, alpha) <= alpha
     return Shortcut(
         target=unit_labels.task.name,
         label=_describe_contrast(unit_labels, 1) if len(unit_labels.names) == 2 else "the classes",
@@ -372,8 +381,8 @@ def _test_categories(unit_labels: UnitLabels, feature: Feature, values: NDArray[
         measure="cramers_v",
         value=v,
         interval=None,
-        verdict="" if not is_significant else "warning" if v >= _STRONG_V else "note",
-        detail=_describe_striking_levels(counts, [str(name) for name in names], classes),
+        verdict=_judge(is_significant=is_significant, is_strong=v >= _STRONG_V),
+        detail=_describe_striking_levels(counts, [str(name) for name in level_names], class_names),
     )
 
 

@@ -8,7 +8,16 @@ correlated. If a cross-validation is repeated with other divisions and seeds, th
 variance is common to all repeats. Only this part grows by the overlap, and the rest is divided by the number of
 repeats.
 
-Letters: B repertoires of a fold, F folds, R repeats of a cross-validation.
+So the functions call each other in this way:
+
+    compute_fold_aucs_interval            AUC of each fold, and the interval of their mean
+        compute_auc_influences            what each repertoire adds to the AUCs; all variances below are of these
+        measure_variance_factor           the two factors together
+            measure_overlap
+            measure_design_effect
+        compute_auc_interval              the interval, with this factor
+
+Letters: B repertoires of a fold, N of all folds together, F folds (arrays of labels), R repeats of a cross-validation.
 """
 
 from __future__ import annotations
@@ -37,7 +46,7 @@ __all__ = [
     "measure_variance_factor",
 ]
 
-_ROUNDING = 1e-12
+_ROUNDING = 1e-12  # a smaller variance is 0: the classes are separated perfectly
 _QUANTILE = 0.975  # probability up to the quantile that a 95% interval uses
 
 
@@ -93,11 +102,12 @@ def _compute_variance(
 
     The parameters are those of `compute_auc_interval`.
     """
-    positives, negatives = (np.atleast_1d(np.asarray(size, np.float64)) for size in (n_positive, n_negative))
+    positives, negatives = (np.atleast_1d(np.asarray(size, np.float64)) for size in (n_positive, n_negative))  # (F,)
     n_star = (positives + negatives) / 2 - 1
     pairs = 1 + n_star * (1 - auc) / (2 - auc) + n_star * auc / (1 + auc)
     variances = auc * (1 - auc) * pairs / (positives * negatives)
-    return float((variances * (1 / len(n_star) if weights is None else np.asarray(weights)) ** 2).sum())
+    shares = 1 / len(variances) if weights is None else np.asarray(weights)  # of the folds in the mean
+    return float((variances * shares**2).sum())
 
 
 class FoldAucs(NamedTuple):
@@ -142,11 +152,16 @@ def compute_fold_aucs_interval(
     """
     check_donors_of_repeats(donors, repeats)
     aucs, _ = compute_auc_influences(labels, scores)
-    sizes = [int(label.sum()) for label in labels], [int((1 - label).sum()) for label in labels]
+    mean = float(aucs.mean())
+    n_positive = [int(label.sum()) for label in labels]
+    n_negative = [int((1 - label).sum()) for label in labels]
     factor = measure_variance_factor(labels, scores, donors, repeats)
-    if repeats is not None and (variance := _compute_variance(float(aucs.mean()), *sizes)) > _ROUNDING:
-        factor += _estimate_variance_of_failures(aucs, repeats, variance) / variance
-    return FoldAucs(aucs, *compute_auc_interval(float(aucs.mean()), *sizes, variance_factor=factor))
+    if repeats is not None:
+        variance = _compute_variance(mean, n_positive, n_negative)
+        if variance > _ROUNDING:
+            factor += _estimate_variance_of_failures(aucs, repeats, variance) / variance
+    low, high = compute_auc_interval(mean, n_positive, n_negative, variance_factor=factor)
+    return FoldAucs(aucs, low, high)
 
 
 def check_donors_of_repeats(donors: object, repeats: object) -> None:
@@ -187,11 +202,11 @@ def measure_overlap(
 ) -> float:
     """Return the factor by which the overlap of training sets increases the variance of a mean AUC.
 
-    In the variance V of the mean over R repeats, only donors are independent. V and the mean variance W of a single
-    repeat have a part C in common: V = C + D / R and W = C + D. D is what differs between repeats, because of seeds and
-    divisions. The overlap of training sets makes C larger by `compute_overlap_factor`, but not D, because noise is not
-    correlated over folds. So the result is (C `compute_overlap_factor` + D / R) / V; with one repeat, it is
-    `compute_overlap_factor`.
+    The variance of the mean over R repeats has two parts: V = C + D / R. C is common to all repeats, because they test
+    the same donors; D differs between repeats, because of seeds and divisions. The mean variance of a single repeat is
+    W = C + D. V and W are measured, where only donors are independent; so C = (R V - W) / (R - 1). The overlap of
+    training sets makes C larger by the factor f of `compute_overlap_factor`, but not D, because noise is not correlated
+    over folds. So the result is (f C + D / R) / V; with one repeat, it is f.
 
     Parameters
     ----------
@@ -203,38 +218,50 @@ def measure_overlap(
     weights
         The weight of each array in the mean, see `compute_auc_influences`.
     """
-    repeat, n_repeats = np.asarray(repeats), len(set(repeats))
+    n_repeats = len(set(repeats))
     factor = compute_overlap_factor(len(labels) / n_repeats if n_folds is None else n_folds)
     if n_repeats == 1:
         return factor
-    aucs, influence = compute_auc_influences(labels, scores, weights)
-    positive, (_, donor) = np.concatenate(labels) == 1, np.unique(np.concatenate(donors), return_inverse=True)
-    repeat_of_score = np.repeat(repeat, [len(label) for label in labels])
-    in_repeat = [repeat_of_score == index for index in set(repeats)]
-    n_single = len(aucs) / n_repeats
-    total_variance = compute_clustered_variance(influence, positive, donor) / len(aucs) ** 2
-    variances = [compute_clustered_variance(influence[rows], positive[rows], donor[rows]) for rows in in_repeat]
-    single = np.mean(variances) / n_single**2
-    if not np.isfinite(single) or not total_variance >= _ROUNDING:  # a class of one donor has no variance (NaN)
+    aucs, influences = compute_auc_influences(labels, scores, weights)
+    is_positive = np.concatenate(labels) == 1
+    donor, repeat = _index_donors(donors), np.repeat(repeats, [len(label) for label in labels])  # (N,) each
+    total = compute_clustered_variance(influences, is_positive, donor) / len(aucs) ** 2  # V
+    variances = [
+        compute_clustered_variance(influences[rows], is_positive[rows], donor[rows])
+        for rows in (repeat == index for index in set(repeats))
+    ]
+    single = float(np.mean(variances) / (len(aucs) / n_repeats) ** 2)  # W
+    if not np.isfinite(single) or not total >= _ROUNDING:  # a class of one donor has no variance (NaN)
         return factor
-    common = float(np.clip((n_repeats * total_variance - single) / (n_repeats - 1), 0, total_variance))
-    return (common * factor + (float(single) - common) / n_repeats) / total_variance
+    common = float(np.clip((n_repeats * total - single) / (n_repeats - 1), 0, total))  # C
+    return (common * factor + (single - common) / n_repeats) / total
+
+
+def _index_donors(donors: Sequence[Integers]) -> Integers:
+    """Return the donor of each repertoire of all folds as an index from 0, (N,)."""
+    return np.unique(np.concatenate(donors), return_inverse=True)[1]
 
 
 def _estimate_variance_of_failures(aucs: Floats, repeats: Sequence[int], variance: float) -> float:
     """Return the variance that failed trainings add to the mean AUC over several repeats.
 
-    If whole trainings fail by chance, the AUCs of the folds of a repeat, (all F,), differ by more than class sizes
-    explain. This excess is independent between trainings. `variance` is that of the mean by class sizes, if all folds
-    were independent. With one repeat there are too few folds to measure the excess, so the result is 0.
+    If whole trainings fail by chance, the AUCs of the folds of one repeat differ by more than class sizes explain. This
+    excess is independent between trainings. With one repeat there are too few folds to measure it, so the result is 0.
+
+    Parameters
+    ----------
+    aucs, repeats
+        AUC of each fold, and index of its repeat, (F,) each.
+    variance
+        Variance of the mean AUC by class sizes, if all folds were independent.
     """
     n_repeats = len(set(repeats))
     if n_repeats == 1:
         return 0.0
     mean_of = {repeat: aucs[np.asarray(repeats) == repeat].mean() for repeat in set(repeats)}
-    within = aucs - np.array([mean_of[repeat] for repeat in repeats])
-    observed = float(within @ within) / max(len(aucs) - n_repeats, 1) / len(aucs)
-    return max(observed - variance, 0.0)
+    deviations = aucs - np.array([mean_of[repeat] for repeat in repeats])  # from the mean of the repeat
+    variance_of_fold = float(deviations @ deviations) / max(len(aucs) - n_repeats, 1)
+    return max(variance_of_fold / len(aucs) - variance, 0.0)
 
 
 def compute_overlap_factor(n_folds: float) -> float:
@@ -266,60 +293,67 @@ def measure_design_effect(
     weights
         The weight of each array in the mean, see `compute_auc_influences`.
     """
-    _, influence = compute_auc_influences(labels, scores, weights)
-    positive, (_, donor) = np.concatenate(labels) == 1, np.unique(np.concatenate(donors), return_inverse=True)
-    largest = int(np.bincount(2 * donor + positive).max())
-    unclustered = compute_clustered_variance(influence, positive, np.arange(len(donor)))
-    clustered = compute_clustered_variance(influence, positive, donor)
-    if largest == 1 or unclustered < _ROUNDING or np.isnan(clustered):
-        return float(largest)
-    widening = (t.ppf(_QUANTILE, count_degrees_of_freedom(positive, donor)) / norm.ppf(_QUANTILE)) ** 2
-    return float(np.clip(clustered / unclustered * widening, 1, largest))
+    _, influences = compute_auc_influences(labels, scores, weights)
+    is_positive, donor = np.concatenate(labels) == 1, _index_donors(donors)
+    max_repertoires = int(np.bincount(2 * donor + is_positive).max())  # of one donor in one class
+    unclustered = compute_clustered_variance(influences, is_positive, np.arange(len(donor)))  # DeLong's
+    clustered = compute_clustered_variance(influences, is_positive, donor)  # Obuchowski's
+    if max_repertoires == 1 or unclustered < _ROUNDING or np.isnan(clustered):
+        return float(max_repertoires)
+    widening = (t.ppf(_QUANTILE, count_degrees_of_freedom(is_positive, donor)) / norm.ppf(_QUANTILE)) ** 2
+    return float(np.clip(clustered / unclustered * widening, 1, max_repertoires))
 
 
 def count_degrees_of_freedom(positive: NDArray[np.bool_], donor: Integers) -> int:
-    """Return the number of donors in the class that has fewer, minus 1; both arrays are (B,)."""
+    """Return the number of donors in the class that has fewer, minus 1; both arrays are (N,)."""
     return min(len(np.unique(donor[in_class])) for in_class in (positive, ~positive)) - 1
 
 
 def compute_auc_influences(
     labels: Sequence[Integers], scores: Sequence[Floats], weights: Floats | None = None
 ) -> tuple[Floats, Floats]:
-    """Return the AUC of each fold, (F,), and the amount that each repertoire of all folds adds to their sum, (all B,).
+    """Return the AUC of each fold, (F,), and the influence of each repertoire of all folds on their sum, (N,).
 
-    A repertoire adds the share of the other class of its fold that is ordered correctly against it, minus the mean AUC,
-    divided by the size of its class in the fold. If folds have weights, (F,) with the sum 1, the sum is F times the
-    weighted mean.
+    The influence is the share of the other class of the fold that is ordered correctly against the repertoire, minus
+    the mean AUC, divided by the size of the repertoire's class in the fold. The variance of the sum of the AUCs is that
+    of the sum of the influences (`compute_clustered_variance`). If folds have weights, (F,) with the sum 1, it is that
+    of F times the weighted mean.
+
+    For example, let one fold have the positive scores 3 and 1, and the negative score 2. The shares are 1, 0 and 0.5,
+    the AUC is 0.5, and the influences are 0.25, -0.25 and 0.
     """
-    shares, sizes = [], []
+    shares, class_sizes = [], []
     for label, score in zip(labels, scores, strict=True):
         positive = label == 1
-        ranks, share = rankdata(score), np.empty(len(label))
-        share[positive] = (ranks[positive] - rankdata(score[positive])) / (~positive).sum()
-        share[~positive] = 1 - (ranks[~positive] - rankdata(score[~positive])) / positive.sum()
-        shares.append(share)
-        sizes.append(np.where(positive, positive.sum(), (~positive).sum()))
+        n_positive, n_negative = positive.sum(), (~positive).sum()
+        n_below = rankdata(score) - 1  # among all repertoires of the fold; ties count half
+        n_below_in_class = np.empty(len(label))
+        for in_class in (positive, ~positive):
+            n_below_in_class[in_class] = rankdata(score[in_class]) - 1
+        n_below_in_other = n_below - n_below_in_class
+        shares.append(np.where(positive, n_below_in_other / n_negative, 1 - n_below_in_other / n_positive))
+        class_sizes.append(np.where(positive, n_positive, n_negative))
     aucs = np.array([share[label == 1].mean() for label, share in zip(labels, shares, strict=True)])
     mean = aucs.mean() if weights is None else weights @ aucs
-    influences = (np.concatenate(shares) - mean) / np.concatenate(sizes)
+    influences = (np.concatenate(shares) - mean) / np.concatenate(class_sizes)
     if weights is not None:
         influences *= len(aucs) * np.repeat(weights, [len(label) for label in labels])
     return aucs, influences
 
 
 def compute_clustered_variance(influence: Floats, positive: NDArray[np.bool_], donor: Integers) -> float:
-    """Return the variance of a sum of `compute_auc_influences` if donors are independent (Obuchowski 1997).
+    """Return the variance of the sum of influences if donors are independent (Obuchowski 1997).
 
     It is NaN if a class has one donor only.
 
     Parameters
     ----------
     influence
-        Amount that each repertoire adds, or the difference of these amounts between two methods, (B,).
+        Influence of each repertoire, see `compute_auc_influences`, or its difference between two methods, (N,).
     positive
-        Whether each repertoire is positive, (B,).
+        Whether each repertoire is positive, (N,).
     donor
-        The index of each repertoire's donor, (B,).
+        Index of each repertoire's donor, (N,).
     """
     n_donors = 1 + int(donor.max())
     classes = (positive, ~positive)
@@ -331,6 +365,6 @@ def compute_clustered_variance(influence: Floats, positive: NDArray[np.bool_], d
         if n < 2:
             return float("nan")
         variance += float((total**2).sum()) * n / (n - 1)
-    if (has_class[0] & has_class[1]).any():
+    if (has_class[0] & has_class[1]).any():  # donors with repertoires of both classes: their covariance
         variance += 2 * float(totals[0] @ totals[1]) * n_donors / (n_donors - 1)
     return variance

@@ -21,6 +21,9 @@ one-hot features are the frequencies of the 20 amino acids in the background. Th
 so are V and J genes if the network reads them: attributions show what residues add in a sequence with these genes. The
 attributions of all features sum to the difference of the two outputs, except for the error of the numerical integral.
 
+Here, a `position` is the index of a repertoire in the dataset, a `row` that of a sequence in its repertoire, and an
+`item` that of a sequence among the n chosen ones (see `SequenceIndex`).
+
 Letters: N sequences of one repertoire, n chosen ones, L positions of the longest, D kernels (or LSTM units).
 """
 
@@ -46,9 +49,10 @@ from deeprc.interpretation.explained_network import (
     Of,
     Surroundings,
     join_surroundings,
+    take_surroundings,
 )
 from deeprc.interpretation.residue_counts import residue_frequencies
-from deeprc.interpretation.sequence_index import SequenceIndex
+from deeprc.interpretation.sequence_index import RepertoireItems, SequenceIndex
 from deeprc.nn.batch import RepertoireBatch
 from deeprc.nn.features import N_AMINO_ACIDS
 from deeprc.nn.inference import Inference, select_kept_rows
@@ -156,16 +160,15 @@ def attribute(
         raise InputError(f"steps: expected at least 1, found {steps}")
     index = SequenceIndex.of(dataset, sequences)
     frequencies = residue_frequencies(dataset) if background is None else _validate_background(background)
-    different, inverse = index.drop_repeats()
+    different, index_of_different = index.drop_repeats()
     with open_step("attributions of residues", len(different) * len(model.members)) as step:
         parts = []
-        for member, scale, shift in zip(
-            model.members, *(numbers[:, output].tolist() for numbers in model.unit_conversion), strict=True
-        ):
+        scales, shifts = (numbers[:, output].tolist() for numbers in model.unit_conversion)  # of each member
+        for member, scale, shift in zip(model.members, scales, shifts, strict=True):
             quantity = ExplainedQuantity(output, of, steps, scale, shift)
             explained = ExplainedNetwork(member.make_inference(dataset), torch.from_numpy(frequencies), quantity)
             parts.append(_attribute_with(explained, different, step.advance))
-    shares = AttributionArrays(*(values[inverse] for values in _average_models(parts)))
+    shares = AttributionArrays(*(values[index_of_different] for values in _average_models(parts)))
     if CompositionBranch.name not in model.branch_names:
         return Attributions(index, output, *shares)
     added = attribute_composition(model, dataset, index, output=output, background=frequencies)
@@ -200,54 +203,61 @@ def _attribute_with(
     """Return the attributions of n different sequences by one network; 0 for those that the top fraction leaves out."""
     inference = explained.inference
     repertoires = list(index.group_by_repertoire())
-    order = np.concatenate([np.zeros(0, np.int64), *(at for _, at in repertoires)])
-    lengths = _make_batch(inference, index, repertoires).sequences.lengths.cpu().numpy()
-    is_residue = np.zeros((len(index), lengths.max(initial=0)), np.bool_)
-    is_residue[order] = np.arange(is_residue.shape[1]) < lengths[:, None]  # (n, L)
-    D = inference.network.embedding.out_features
-    total = AttributionArrays(np.where(is_residue, 0.0, np.nan), np.zeros((len(index), D)), np.zeros(len(index)))
-    max_sequences = max(1, _AT_A_TIME // max(1, explained.quantity.steps * is_residue.shape[1] * D))
+    residues = _make_zeros(inference, index, repertoires)
+    L, D = residues.shape[1], inference.network.embedding.out_features
+    total = AttributionArrays(residues, np.zeros((len(index), D)), np.zeros(len(index)))
+    max_sequences = max(1, _AT_A_TIME // max(1, explained.quantity.steps * L * D))
     for group in _group_sequences(_find_surroundings(explained, index, repertoires, advance), max_sequences):
-        at = np.concatenate([sequences.at for sequences in group])
-        batch = _make_batch(inference, index, [(sequences.position, sequences.at) for sequences in group])
+        batch = _make_batch(inference, index, [sequences.items for sequences in group])
         part = explained.attribute(batch, join_surroundings([sequences.surroundings for sequences in group]))
-        total.residues[at, : part.residues.shape[1]] += part.residues  # NaN stays beyond the end
-        total.kernels[at], total.change[at] = part.kernels, part.change
+        items = np.concatenate([sequences.items.items for sequences in group])
+        total.residues[items, : part.residues.shape[1]] += part.residues  # NaN stays beyond the end
+        total.kernels[items], total.change[items] = part.kernels, part.change
     return total
 
 
-def _make_batch(
-    inference: Inference, index: SequenceIndex, repertoires: Sequence[tuple[int, NDArray[np.int64]]]
-) -> RepertoireBatch:
-    """Return the batch of some of the n sequences: repertoires, each with the indices of its sequences among the n."""
-    rows = [index.rows[at] for _, at in repertoires]
-    return inference.collator.take_together([i for i, _ in repertoires], rows).to(inference.device)
+def _make_zeros(
+    inference: Inference, index: SequenceIndex, repertoires: Sequence[RepertoireItems]
+) -> NDArray[np.float64]:
+    """Return 0 for each residue of the n sequences, (n, L), and NaN beyond the end of a sequence."""
+    lengths = np.zeros(len(index), np.int64)
+    items = np.concatenate([np.zeros(0, np.int64), *(repertoire.items for repertoire in repertoires)])
+    lengths[items] = _make_batch(inference, index, repertoires).sequences.lengths.cpu().numpy()
+    is_residue = np.arange(lengths.max(initial=0)) < lengths[:, None]  # (n, L)
+    return np.where(is_residue, 0.0, np.nan)
+
+
+def _make_batch(inference: Inference, index: SequenceIndex, repertoires: Sequence[RepertoireItems]) -> RepertoireBatch:
+    """Return the batch of some of the n sequences, in the order of their repertoires."""
+    positions = [repertoire.position for repertoire in repertoires]
+    rows = [index.rows[repertoire.items] for repertoire in repertoires]
+    return inference.collator.take_together(positions, rows).to(inference.device)
 
 
 class _SurroundedSequences(NamedTuple):
-    """Sequences of one repertoire of the dataset, by their indices among the n, (m,), and their surroundings."""
+    """Chosen sequences of one repertoire, with their surroundings."""
 
-    position: int
-    at: NDArray[np.int64]
+    items: RepertoireItems
     surroundings: Surroundings
 
 
 def _find_surroundings(
     explained: ExplainedNetwork,
     index: SequenceIndex,
-    repertoires: Sequence[tuple[int, NDArray[np.int64]]],
+    repertoires: Sequence[RepertoireItems],
     advance: Callable[[int], None],
 ) -> Iterator[_SurroundedSequences]:
     """Yield the sequences of each repertoire that the top fraction keeps, with their surroundings."""
-    pooled = explained.inference.iterate_pooled_with_logits([position for position, _ in repertoires])
-    for (position, at), (average, logits) in zip(repertoires, pooled, strict=True):
-        kept = np.zeros(len(logits), np.bool_)
-        kept[select_kept_rows(logits, explained.inference.top_fraction).numpy()] = True
-        chosen = at[kept[index.rows[at]]]
-        if len(chosen):
-            around = explained.compute_surroundings(position, index.rows[chosen], kept, average, logits)
-            yield _SurroundedSequences(position, chosen, around)
-        advance(len(at))
+    pooled = explained.inference.iterate_pooled_with_logits([repertoire.position for repertoire in repertoires])
+    for (position, items), (average, logits) in zip(repertoires, pooled, strict=True):
+        is_kept = np.zeros(len(logits), np.bool_)
+        is_kept[select_kept_rows(logits, explained.inference.top_fraction).numpy()] = True
+        kept_items = items[is_kept[index.rows[items]]]
+        if len(kept_items):
+            rows = index.rows[kept_items]
+            surroundings = explained.compute_surroundings(position, rows, is_kept, average, logits)
+            yield _SurroundedSequences(RepertoireItems(position, kept_items), surroundings)
+        advance(len(items))
 
 
 def _group_sequences(
@@ -256,13 +266,15 @@ def _group_sequences(
     """Yield the sequences in groups of at most `max_sequences`, each of them of one or several repertoires."""
     group: list[_SurroundedSequences] = []
     n = 0
-    for position, at, surroundings in sequences_by_repertoire:
-        for first in range(0, len(at), max_sequences):
-            piece = slice(first, first + max_sequences)
-            if group and n + len(at[piece]) > max_sequences:
+    for (position, items), surroundings in sequences_by_repertoire:
+        for first in range(0, len(items), max_sequences):
+            part = slice(first, first + max_sequences)
+            part_items = items[part]
+            if group and n + len(part_items) > max_sequences:
                 yield group
                 group, n = [], 0
-            group.append(_SurroundedSequences(position, at[piece], surroundings.take(piece)))
-            n += len(at[piece])
+            part_surroundings = take_surroundings(surroundings, part)
+            group.append(_SurroundedSequences(RepertoireItems(position, part_items), part_surroundings))
+            n += len(part_items)
     if group:
         yield group

@@ -53,17 +53,17 @@ def attribute_composition(
 
     kmers, expansion = sum_weights("kmers", K), sum_weights("expansion", EXPANSION_K)
     sequence_attributions: list[Floats] = [np.zeros(0)] * len(index)
-    for position, at in index.group_by_repertoire():
+    for position, items in index.group_by_repertoire():
         repertoire = dataset[position]
         scores = compute_expansion_scores(repertoire.counts) if expansion.any() else np.zeros(len(repertoire))
-        for i, row in zip(at.tolist(), index.rows[at].tolist(), strict=True):
+        for item, row in zip(items.tolist(), index.rows[items].tolist(), strict=True):
             added = _distribute_weights(repertoire, row, kmers, K)
             if scores[row] != 0:
                 added += scores[row] * _distribute_weights(repertoire, row, expansion, EXPANSION_K)
-            sequence_attributions[i] = added / (len(repertoire) + NOISE_SEQUENCES)
+            sequence_attributions[item] = added / (len(repertoire) + NOISE_SEQUENCES)
     attributions = np.full((len(index), max(map(len, sequence_attributions), default=0)), np.nan)
-    for i, sequence_values in enumerate(sequence_attributions):
-        attributions[i, : len(sequence_values)] = sequence_values
+    for item, sequence_values in enumerate(sequence_attributions):
+        attributions[item, : len(sequence_values)] = sequence_values
     return attributions
 
 

@@ -1,8 +1,12 @@
 """A network as a function of one sequence, with all other sequences of its repertoire fixed, and its attributions.
 
-See `deeprc.interpretation.attributions`. Letters: N sequences of one repertoire, n chosen ones of any repertoires, L
-positions of the longest, H heads, D kernels (or LSTM units), G units of a gene's embedding, S = D + 2 G dimensions of
-the representation, T outputs.
+See `deeprc.interpretation.attributions`. The kept sequences of a repertoire are those that the top fraction keeps. Some
+of them are chosen, to be explained; the others are the rest. So beside one chosen sequence there are the rest and the
+other chosen ones.
+
+Letters: N sequences of one repertoire, n chosen ones (in `attribute`, of any repertoires), L positions of the longest,
+H heads, D kernels (or LSTM units), G units of a gene's embedding, S = D + 2 G dimensions of the representation, T
+outputs.
 """
 
 from __future__ import annotations
@@ -24,7 +28,15 @@ from deeprc.nn.linearisation import linearise_outputs
 from deeprc.nn.motif_convolution.reference import make_dense_features
 from deeprc.nn.pooled_values import PooledAccumulator
 
-__all__ = ["AttributionArrays", "ExplainedNetwork", "ExplainedQuantity", "Of", "Surroundings", "join_surroundings"]
+__all__ = [
+    "AttributionArrays",
+    "ExplainedNetwork",
+    "ExplainedQuantity",
+    "Of",
+    "Surroundings",
+    "join_surroundings",
+    "take_surroundings",
+]
 
 Of = Literal["contribution", "output"]
 """Which quantity is divided: the contribution of the sequence to the output of its repertoire, or this output."""
@@ -63,33 +75,52 @@ class AttributionArrays(NamedTuple):
     change: NDArray[np.float64]
 
 
-class Surroundings(NamedTuple):
-    """What the quantity depends on besides each of n sequences, float64 on the network's device.
+class ContributionSurroundings(NamedTuple):
+    """What the contributions of n sequences depend on besides each sequence, float64 on the network's device.
 
     Attributes
     ----------
     logsumexp
         Logarithm of the summed exponentials of the logits of the other sequences, (n, H); -inf if there is none.
-    vectors
-        For contributions, the gradient of the output by the average of each head, (n, H, S). For the output, the
-        average of the representations of the other sequences with the attention of each head, (n, H, S); 0 if there is
-        no other sequence.
+    gradient
+        Gradient of the output by the average of each head over the repertoire, (n, H, S).
     offset
-        For contributions, the part of a response that does not depend on the sequence, (n,); otherwise 0.
+        Part of a response that does not depend on the sequence, (n,).
     """
 
     logsumexp: Tensor
-    vectors: Tensor
+    gradient: Tensor
     offset: Tensor
 
-    def take(self, rows: slice) -> Surroundings:
-        """Return those of some of the sequences."""
-        return Surroundings(*(array[rows] for array in self))
+
+class OutputSurroundings(NamedTuple):
+    """What the output of n repertoires depends on besides one sequence of each, float64 on the network's device.
+
+    Attributes
+    ----------
+    logsumexp
+        As in `ContributionSurroundings`, (n, H).
+    average
+        Average of the representations of the other sequences with the attention of each head, (n, H, S); 0 if there is
+        no other sequence.
+    """
+
+    logsumexp: Tensor
+    average: Tensor
+
+
+Surroundings = ContributionSurroundings | OutputSurroundings
+"""What the quantity depends on besides each of n sequences."""
+
+
+def take_surroundings(surroundings: Surroundings, rows: slice) -> Surroundings:
+    """Return the surroundings of some of the n sequences."""
+    return type(surroundings)(*(array[rows] for array in surroundings))
 
 
 def join_surroundings(parts: Sequence[Surroundings]) -> Surroundings:
-    """Return the surroundings of several groups of sequences, one after the other."""
-    return Surroundings(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    """Return the surroundings of several groups of sequences, one after the other; all have one type."""
+    return type(parts[0])(*(torch.cat(arrays) for arrays in zip(*parts, strict=True)))
 
 
 class ExplainedNetwork:
@@ -131,19 +162,24 @@ class ExplainedNetwork:
         pooled, logits
             Average of each head over the repertoire, (H, S), and logits of all sequences, (N, H), on the CPU.
         """
-        is_other = kept.copy()
-        is_other[chosen] = False
-        chosen_logits, other_logits = logits[torch.from_numpy(chosen)].double(), logits[torch.from_numpy(is_other)]
-        logsumexp = _compute_logsumexp_of_others(other_logits, chosen_logits).to(self.inference.device)
-        if self.quantity.of == "output":
-            other_rows = np.flatnonzero(is_other)
-            average = self._average_others(position, chosen, other_rows, chosen_logits.to(logsumexp), logsumexp)
-            return Surroundings(logsumexp, average, logsumexp.new_zeros(len(chosen)))
-        output, _, _, scale, shift = self.quantity
-        gradient, offset, _ = linearise_outputs(self.inference.network, pooled)  # (T, H, S), (T,)
-        vectors = (scale * gradient[output]).to(logsumexp).expand(len(chosen), -1, -1)
-        return Surroundings(
-            logsumexp, vectors, (scale * offset[output] + shift / len(pooled)).to(logsumexp).expand(len(chosen))
+        is_rest = kept.copy()
+        is_rest[chosen] = False
+        chosen_logits, rest_logits = logits[torch.from_numpy(chosen)].double(), logits[torch.from_numpy(is_rest)]
+        logsumexp = _compute_logsumexp_of_others(rest_logits, chosen_logits).to(self.inference.device)
+        if self.quantity.of == "contribution":
+            return self._surround_contributions(pooled, logsumexp)
+        rest = np.flatnonzero(is_rest)
+        average = self._average_others(position, chosen, rest, chosen_logits.to(logsumexp), logsumexp)
+        return OutputSurroundings(logsumexp, average)
+
+    def _surround_contributions(self, pooled: Tensor, logsumexp: Tensor) -> ContributionSurroundings:
+        """Return the surroundings of n sequences of a repertoire; all but `logsumexp` are the same for all of them."""
+        n, scale = len(logsumexp), self.quantity.scale
+        linear = linearise_outputs(self.inference.network, pooled)
+        gradient = scale * linear.gradient[self.quantity.output]  # (H, S)
+        offset = scale * linear.offset[self.quantity.output] + self.quantity.shift / len(pooled)
+        return ContributionSurroundings(
+            logsumexp, gradient.to(logsumexp).expand(n, -1, -1), offset.to(logsumexp).expand(n)
         )
 
     @torch.no_grad()
@@ -151,35 +187,29 @@ class ExplainedNetwork:
         self,
         position: int,
         chosen: NDArray[np.int64],
-        other_rows: NDArray[np.int64],
+        rest: NDArray[np.int64],
         chosen_logits: Tensor,
         logsumexp: Tensor,
     ) -> Tensor:
-        """Return the average of each head over the other kept sequences, for n sequences, (n, H, S).
+        """Return the average of each head over the other kept sequences, for n chosen sequences, (n, H, S).
 
-        Total minus one sequence is inaccurate if this sequence has nearly all the attention. So the other sequences are
-        added up instead: those at `other_rows`, and the chosen ones before and after it. If one logit dominates a
-        head, the average beside it is computed separately.
+        Parameters
+        ----------
+        position
+            Position of the repertoire in the dataset.
+        chosen, rest
+            Rows of the chosen sequences, (n,), and of the rest.
+        chosen_logits, logsumexp
+            Logits of the chosen sequences, and logsumexp of the logits of all others, (n, H) each.
         """
         network = self.inference.network
-        other_pooled = PooledAccumulator(network)
-        for batch in self.inference.iterate_batches(position, other_rows):
-            other_pooled.add(*(result.double() for result in network.attend(batch)))
-        average, logsumexp_of_others = other_pooled.compute_pooled(), other_pooled.compute_logsumexp()
+        pooled_rest = PooledAccumulator(network)
+        for batch in self.inference.iterate_batches(position, rest):
+            pooled_rest.add(*(result.double() for result in network.attend(batch)))
         batches = self.inference.iterate_batches(position, chosen)
-        values = torch.cat([network.attend(batch)[0] for batch in batches]).double()
-        highest = torch.maximum(chosen_logits, logsumexp).amax(dim=0)  # (H,), subtracted so that no exp overflows
-        weighted = torch.exp(chosen_logits - highest)[:, :, None] * values[:, None]  # (n, H, S)
-        totals = torch.exp(logsumexp_of_others - highest)[:, None] * average + _sum_all_others(weighted)
-        averages = totals / torch.exp(logsumexp - highest).clamp_min(torch.finfo(torch.float64).tiny)[:, :, None]
-        # beside the sequence with the highest logit, all other terms may have become 0
-        for head, top in enumerate(chosen_logits.argmax(dim=0).tolist()):
-            if torch.isfinite(logsumexp[top, head]):
-                weights = torch.exp(chosen_logits[:, head] - logsumexp[top, head])  # (n,)
-                weights[top] = 0
-                share_of_others = torch.exp(logsumexp_of_others[head] - logsumexp[top, head])
-                averages[top, head] = share_of_others * average[head] + weights @ values
-        return averages
+        values = torch.cat([network.attend(batch)[0] for batch in batches]).double()  # (n, S)
+        rest_average, rest_logsumexp = pooled_rest.compute_pooled(), pooled_rest.compute_logsumexp()
+        return _average_all_but_one(values, chosen_logits, rest_average, rest_logsumexp, logsumexp)
 
     def attribute(self, batch: RepertoireBatch, surroundings: Surroundings) -> AttributionArrays:
         """Return the attributions of the n sequences of a batch, which may be of several repertoires."""
@@ -190,12 +220,13 @@ class ExplainedNetwork:
         windows, baseline_windows = encoder.linear_part(features), encoder.linear_part(baseline)
         genes = self._exact.embed_genes(batch).double()  # (n, 2 G)
         fixed = (genes, *surroundings)  # what is the same along the line from the baseline to the sequence
+        compute = self._compute_contributions if self.quantity.of == "contribution" else self._compute_outputs
         with torch.no_grad():
-            values, baseline_values = (encoder.encode(w, lengths) for w in (windows, baseline_windows))
-            change = self._compute_quantity(values, *fixed) - self._compute_quantity(baseline_values, *fixed)
+            values, baseline_values = encoder.encode(windows, lengths), encoder.encode(baseline_windows, lengths)
+            change = compute(values, *fixed) - compute(baseline_values, *fixed)
 
         window_gradient = average_gradient(
-            lambda windows, lengths, *fixed: self._compute_quantity(encoder.encode(windows, lengths), *fixed),
+            lambda windows, lengths, *fixed: compute(encoder.encode(windows, lengths), *fixed),
             baseline_windows.detach(),
             windows.detach(),
             (lengths, *fixed),
@@ -204,9 +235,7 @@ class ExplainedNetwork:
         weighted = (windows * window_gradient).sum()  # a third argument of `grad` would have torch import sympy
         (feature_gradient,) = torch.autograd.grad(weighted, features)  # (n, L, 23)
         residues = (feature_gradient * (features.detach() - baseline)).sum(dim=2)
-        value_gradient = average_gradient(
-            self._compute_quantity, baseline_values, values, fixed, steps=self.quantity.steps
-        )  # (n, D)
+        value_gradient = average_gradient(compute, baseline_values, values, fixed, steps=self.quantity.steps)  # (n, D)
         kernels = value_gradient * (values - baseline_values)
         return AttributionArrays(*(result.detach().cpu().numpy() for result in (residues, kernels, change)))
 
@@ -215,32 +244,72 @@ class ExplainedNetwork:
         one_hot, positional = features[:, :, :N_AMINO_ACIDS], features[:, :, N_AMINO_ACIDS:]
         return torch.cat([one_hot.sum(dim=2, keepdim=True) * self.frequencies, positional], dim=2)
 
-    def _compute_quantity(
-        self, values: Tensor, genes: Tensor, logsumexp: Tensor, vectors: Tensor, offset: Tensor
+    def _compute_contributions(
+        self, values: Tensor, genes: Tensor, logsumexp: Tensor, gradient: Tensor, offset: Tensor
     ) -> Tensor:
-        """Return the quantity for n sequences: contributions, or outputs of their repertoires, (n,)."""
+        """Return the contributions of n sequences, (n,), see `ContributionSurroundings`."""
         values = torch.cat([values, genes], dim=1)  # (n, D), (n, 2 G) -> (n, S)
-        logits = self._exact.key_network(values) @ self._exact.pooling.scaled_queries()[:, 0].T  # (n, d_k) @ (d_k, H)
-        attention = torch.sigmoid(logits - logsumexp)  # (n, H)
-        if self.quantity.of == "contribution":
-            responses = (vectors @ values[:, :, None])[:, :, 0] + offset[:, None]  # (n, H, S) @ (n, S, 1)
-            return (attention * responses).sum(dim=1)
-        pooled = vectors + attention[:, :, None] * (values[:, None] - vectors)  # (n, H, S)
+        responses = (gradient @ values[:, :, None])[:, :, 0] + offset[:, None]  # (n, H, S) @ (n, S, 1)
+        return (self._compute_attention(values, logsumexp) * responses).sum(dim=1)
+
+    def _compute_outputs(self, values: Tensor, genes: Tensor, logsumexp: Tensor, average: Tensor) -> Tensor:
+        """Return the outputs of the repertoires of n sequences, (n,), see `OutputSurroundings`."""
+        values = torch.cat([values, genes], dim=1)  # (n, D), (n, 2 G) -> (n, S)
+        attention = self._compute_attention(values, logsumexp)
+        pooled = average + attention[:, :, None] * (values[:, None] - average)  # (n, H, S)
         outputs: Tensor = self._exact.output_network(pooled.flatten(1))  # (n, H * S) -> (n, T)
         return self.quantity.scale * outputs[:, self.quantity.output]
 
+    def _compute_attention(self, values: Tensor, logsumexp: Tensor) -> Tensor:
+        """Return the attention weight of n sequences beside the others of their repertoires, (n, H)."""
+        logits = self._exact.key_network(values) @ self._exact.pooling.scaled_queries()[:, 0].T  # (n, d_k) @ (d_k, H)
+        return torch.sigmoid(logits - logsumexp)
 
-def _compute_logsumexp_of_others(other_logits: Tensor, chosen: Tensor) -> Tensor:
-    """Return the logsumexp of all other sequences for each of n chosen ones, (n, H); see `Surroundings`.
 
-    The arguments are the logits of the sequences that are not chosen, (m, H), and of those that are, (n, H) float64.
+def _average_all_but_one(
+    values: Tensor, logits: Tensor, rest_average: Tensor, rest_logsumexp: Tensor, logsumexp: Tensor
+) -> Tensor:
+    """Return the average of each head over the rest and all chosen sequences but one, for n chosen ones, (n, H, S).
+
+    Total minus one sequence is inaccurate if this sequence has nearly all the attention. So the others are added up
+    instead: the rest, and the chosen sequences before and after this one. If one logit dominates a head, the average
+    beside it is computed separately.
+
+    Parameters
+    ----------
+    values, logits
+        Representations, (n, S), and logits, (n, H), of the chosen sequences.
+    rest_average, rest_logsumexp
+        Average of each head over the rest, (H, S), and logsumexp of their logits, (H,).
+    logsumexp
+        Logsumexp of the logits of all others, for each chosen sequence, (n, H).
+    """
+    highest = torch.maximum(logits, logsumexp).amax(dim=0)  # (H,), subtracted so that no exp overflows
+    weighted = torch.exp(logits - highest)[:, :, None] * values[:, None]  # (n, H, S)
+    totals = torch.exp(rest_logsumexp - highest)[:, None] * rest_average + _sum_all_others(weighted)
+    averages = totals / torch.exp(logsumexp - highest).clamp_min(torch.finfo(torch.float64).tiny)[:, :, None]
+    # beside the sequence with the highest logit, all other terms may have become 0
+    for head, top in enumerate(logits.argmax(dim=0).tolist()):
+        if torch.isfinite(logsumexp[top, head]):
+            weights = torch.exp(logits[:, head] - logsumexp[top, head])  # (n,)
+            weights[top] = 0
+            rest_weight = torch.exp(rest_logsumexp[head] - logsumexp[top, head])
+            averages[top, head] = rest_weight * rest_average[head] + weights @ values
+    return averages
+
+
+def _compute_logsumexp_of_others(rest: Tensor, chosen: Tensor) -> Tensor:
+    """Return the logsumexp of the logits of all other kept sequences for each of n chosen ones, (n, H) float64.
+
+    The arguments are the logits of the rest, (m, H), and of the chosen sequences, (n, H) float64. Each chosen sequence
+    has the rest, those before it and those after it as others; without any, the result is -inf.
     """
     none = torch.full_like(chosen[:1], -torch.inf)
     before = torch.cat([none, chosen[:-1].logcumsumexp(dim=0)])
     after = torch.cat([none, chosen[1:].flip(0).logcumsumexp(dim=0)]).flip(0)
-    parts = [part.double().logsumexp(dim=0) for part in other_logits.split(_LOGITS_AT_A_TIME)]
-    logsumexp = torch.stack(parts).logsumexp(dim=0)
-    return torch.stack([logsumexp.expand_as(chosen), before, after]).logsumexp(dim=0)
+    parts = [part.double().logsumexp(dim=0) for part in rest.split(_LOGITS_AT_A_TIME)]
+    of_rest = torch.stack(parts).logsumexp(dim=0)  # (H,)
+    return torch.stack([of_rest.expand_as(chosen), before, after]).logsumexp(dim=0)
 
 
 def _sum_all_others(terms: Tensor) -> Tensor:

@@ -1,12 +1,16 @@
 """An index of chosen sequences in a dataset, so that they need not be found again by name.
 
-Letters: n sequences.
+Three kinds of indices occur together, all from 0: the `position` of a repertoire in the dataset, the `row` of a
+sequence in its repertoire, and the `item`, which is the index of a chosen sequence among the n.
+
+Letters: n chosen sequences.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,19 +19,29 @@ from numpy.typing import NDArray
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 
-__all__ = ["SequenceIndex"]
+__all__ = ["RepertoireItems", "SequenceIndex"]
+
+
+class RepertoireItems(NamedTuple):
+    """The position of a repertoire in the dataset, and the items of its chosen sequences, (m,)."""
+
+    position: int
+    items: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class SequenceIndex:
     """The indices of n sequences in a dataset; a sequence may occur more than once.
 
+    For example, positions [2, 2, 0] and rows [7, 7, 5] are the eighth sequence of the third repertoire twice, and the
+    sixth one of the first repertoire.
+
     Attributes
     ----------
     positions
-        Position of each sequence's repertoire in the dataset, (n,), from 0.
+        Position of each sequence's repertoire in the dataset, (n,).
     rows
-        Row of each sequence in its repertoire, (n,), from 0.
+        Row of each sequence in its repertoire, (n,).
     """
 
     positions: NDArray[np.int64]
@@ -58,37 +72,37 @@ class SequenceIndex:
         position_of = {str(repertoire_id): i for i, repertoire_id in enumerate(dataset.repertoire_ids)}
         sizes = dataset.n_sequences.tolist()
         positions, rows = np.zeros((2, len(sequences)), np.int64)
-        places = pd.to_numeric(sequences["sequence_id"], errors="coerce")
-        for i, (repertoire_id, place) in enumerate(zip(sequences["repertoire_id"], places, strict=True)):
+        numbers = pd.to_numeric(sequences["sequence_id"], errors="coerce")
+        for i, (repertoire_id, number) in enumerate(zip(sequences["repertoire_id"], numbers, strict=True)):
             position = position_of.get(str(repertoire_id))
             if position is None:
                 where = f"{dataset.container.path}: no repertoire {repertoire_id!r}"
                 raise InputError(f"{where}; row {i + 1} of the sequences names it")
-            if not (1 <= place <= sizes[position] and place == int(place)):
+            if not (1 <= number <= sizes[position] and number == int(number)):
                 raise InputError(
                     f"sequences, row {i + 1}: sequence_id: expected a whole number from 1 to {sizes[position]}, the "
                     f"size of {repertoire_id!r}, found {sequences['sequence_id'].iloc[i]}"
                 )
-            positions[i], rows[i] = position, place - 1
+            positions[i], rows[i] = position, number - 1
         return cls(positions, rows)
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def take(self, chosen: NDArray[np.int64]) -> SequenceIndex:
-        """Return some of the sequences, by their positions among the n."""
-        return SequenceIndex(self.positions[chosen], self.rows[chosen])
+    def take(self, items: NDArray[np.int64]) -> SequenceIndex:
+        """Return some of the sequences, by their indices among the n."""
+        return SequenceIndex(self.positions[items], self.rows[items])
 
     def drop_repeats(self) -> tuple[SequenceIndex, NDArray[np.int64]]:
-        """Return each different sequence once, and the position of each of the n sequences among these, (n,)."""
+        """Return each different sequence once, and the index of each of the n sequences among these, (n,)."""
         pairs = np.stack([self.positions, self.rows], axis=1)
         different, inverse = np.unique(pairs, axis=0, return_inverse=True)
         return SequenceIndex(different[:, 0], different[:, 1]), inverse.ravel()
 
-    def group_by_repertoire(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Yield the position of each repertoire that occurs, with the positions of its sequences among the n."""
+    def group_by_repertoire(self) -> Iterator[RepertoireItems]:
+        """Yield each repertoire that occurs, with its sequences among the n."""
         for position in np.unique(self.positions).tolist():
-            yield position, np.flatnonzero(self.positions == position)
+            yield RepertoireItems(position, np.flatnonzero(self.positions == position))
 
     def to_container_rows(self, dataset: RepertoireDataset) -> NDArray[np.int64]:
         """Return the row of each sequence among all sequences of the container, (n,)."""
@@ -98,9 +112,10 @@ class SequenceIndex:
     def frame(self, dataset: RepertoireDataset) -> pd.DataFrame:
         """Return the sequences as a table, see `Repertoire.columns`."""
         parts = [
-            dataset[position].to_frame(self.rows[at]).assign(place=at) for position, at in self.group_by_repertoire()
+            dataset[position].to_frame(self.rows[items]).assign(item=items)
+            for position, items in self.group_by_repertoire()
         ]
         if not parts:
             return pd.DataFrame({"repertoire_id": [], "sequence_id": [], "junction_aa": []}, dtype=object)
-        table = pd.concat(parts, ignore_index=True).sort_values("place", kind="stable")
-        return table.drop(columns="place").reset_index(drop=True)
+        table = pd.concat(parts, ignore_index=True).sort_values("item", kind="stable")
+        return table.drop(columns="item").reset_index(drop=True)

@@ -6,7 +6,7 @@ Letters: N sequences of one repertoire, H heads.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -39,10 +39,8 @@ class RankedRows(NamedTuple):
 def rank_repertoire(attention: Sequence[HeadAttention], top: int | None) -> RankedRows:
     """Return the `top` sequences with the highest weights, from the attention of each member; None: all, unsorted."""
     n_heads = [len(member.pooled) for member in attention]
-    weights, logits = (
-        torch.cat(parts, dim=1).numpy() if len(parts) > 1 else parts[0].numpy()
-        for parts in ([member.weights for member in attention], [member.logits for member in attention])
-    )
+    weights = _join_heads([member.weights for member in attention])
+    logits = _join_heads([member.logits for member in attention])
     weight, logit = average_head_weights(weights, n_heads), average_max_head_logits(logits, n_heads)
     if top is None:
         rows, rank = np.arange(len(weight)), rank_weights(weight, logit)
@@ -54,6 +52,12 @@ def rank_repertoire(attention: Sequence[HeadAttention], top: int | None) -> Rank
         heads = zip(weights.T, logits.T, strict=True)
         head_ranks = np.stack([rank_weights(weight, logit)[rows] for weight, logit in heads], axis=1)
     return RankedRows(rows, rank, head_ranks)
+
+
+def _join_heads(parts: Sequence[torch.Tensor]) -> NDArray[Any]:
+    """Return what each member has for its heads, (N, H of the member), for the heads of all members, (N, H)."""
+    joined: NDArray[Any] = (torch.cat(list(parts), dim=1) if len(parts) > 1 else parts[0]).numpy()
+    return joined
 
 
 def find_best_rows(weight: NDArray[np.float64], logit: NDArray[np.float32], n: int) -> NDArray[np.int64]:

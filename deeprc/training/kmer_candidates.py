@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -37,6 +37,10 @@ class KmerCandidates:
     def take(self, rows: Integers | Flags) -> KmerCandidates:
         """Return some of the candidates, by their rows."""
         return KmerCandidates(self.kmers.take(rows), self.correlation[rows], self.overdispersed[rows])
+
+    def with_correlation(self, correlation: Floats) -> KmerCandidates:
+        """Return the same k-mers with other correlations, (n,)."""
+        return replace(self, correlation=correlation)
 
     @classmethod
     def concatenate(cls, parts: Sequence[KmerCandidates]) -> KmerCandidates:

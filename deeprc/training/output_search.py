@@ -1,11 +1,16 @@
 """The search for motifs of one output: tests of its k-mers, and the choice of motifs among them.
 
-Motifs are chosen in rounds (`choose_motifs`). For each round, a pass over the repertoires, without the sequences that
-have a motif, lists the k-mers that are most correlated with the label. The significant ones are compared, the strongest
-ones first (`_choose_in_round`), together with the significant overdispersed k-mers (`_choose_in_comparison`). In a
-comparison, the strongest k-mer is a motif; without its sequences, the strongest of the other k-mers is the next motif
-(`_choose_one_by_one`). For this, the sequences with each k-mer must fit into memory. A k-mer that occurs too often for
-that is tested alone (`_choose_alone`).
+The choice has three loops, one within the other. A sequence is free while it has no chosen motif.
+
+1. Rounds (`choose_motifs`): a pass over the free sequences of all repertoires lists the k-mers that are most correlated
+   with the label.
+2. Comparisons (`_choose_in_round`): the significant k-mers of a round are compared, a few hundred at a time, the
+   strongest ones first. The significant overdispersed k-mers take part in each comparison (`_choose_in_comparison`).
+3. Motifs (`_choose_one_by_one`): the strongest k-mer of a comparison is a motif. Its sequences are no longer free, so
+   all correlations are computed again, and the strongest of the other k-mers is the next motif.
+
+The third loop needs the occurrences of all compared k-mers in memory. A k-mer that occurs too often for that is tested
+alone, by one more pass over the repertoires (`_choose_alone`).
 
 Letters: B repertoires, N sequences of all repertoires, n candidates.
 """
@@ -14,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -54,9 +60,9 @@ class _KmerTest:
     strongest_null: PermutationNull
     overdispersed_test: FalseDiscoveryTest | None
 
-    def compute_p_values(self, candidates: KmerCandidates, correlation: Floats) -> Floats:
-        """Return the p-values that candidates have with these correlations, (n,)."""
-        kmers = candidates.kmers
+    def compute_p_values(self, candidates: KmerCandidates) -> Floats:
+        """Return the p-values of candidates with their correlations, (n,)."""
+        kmers, correlation = candidates.kmers, candidates.correlation
         k_of = np.array([len(spacing) for spacing in kmers.spacings])[kmers.spacing_index]
         p = np.ones(len(kmers))
         for k in np.unique(k_of):
@@ -64,10 +70,43 @@ class _KmerTest:
         if self.overdispersed_test is None:
             return p
         is_overdispersed = candidates.overdispersed
-        p[is_overdispersed] = np.minimum(
-            p[is_overdispersed], self.overdispersed_test.compute_q_values(correlation[is_overdispersed])
-        )
+        q = self.overdispersed_test.compute_q_values(correlation[is_overdispersed])
+        p[is_overdispersed] = np.minimum(p[is_overdispersed], q)
         return np.asarray(np.minimum(2 * p, 1))
+
+
+class _FreeSequences:
+    """The sequences without a chosen motif.
+
+    Parameters
+    ----------
+    n_sequences
+        Number of sequences of each repertoire, (B,).
+
+    Attributes
+    ----------
+    has_motif
+        Whether each sequence has a chosen motif, and so is not free, (N,).
+    """
+
+    def __init__(self, n_sequences: Integers) -> None:
+        self._n_sequences, self._repertoire_offsets = n_sequences, compute_offsets(n_sequences)
+        self.has_motif: Flags = np.zeros(int(self._repertoire_offsets[-1]), np.bool_)
+
+    def count(self) -> Integers:
+        """Return the number of free sequences in each repertoire, (B,)."""
+        return np.asarray(self._n_sequences - count_flagged(self.has_motif, self._repertoire_offsets))
+
+    def count_among(self, flags: Flags) -> Integers:
+        """Return the number of free sequences in each repertoire that have a flag, (B,), from the flags, (N,)."""
+        return count_flagged(flags & ~self.has_motif, self._repertoire_offsets)
+
+
+class _Choice(NamedTuple):
+    """The motifs that one comparison chose, and the candidates that were not compared, because they occur too often."""
+
+    motifs: list[EnrichedMotif]
+    not_compared: KmerCandidates
 
 
 class OutputSearch:
@@ -100,49 +139,48 @@ class OutputSearch:
     ) -> None:
         self._search_output, self._spacings, self._level = search_output, spacings, level
         self._dataset, self._labels = search_output.dataset, search_output.labels
-        self._repertoire_offsets = compute_offsets(self._dataset.n_sequences)  # in the sequences, (B + 1,)
         self._first_candidates = self._list_candidates(strongest)
         null = PermutationNull({len(spacing) for spacing in spacings}, search_output.n_donors)
         for spacing_index, kmers in strongest:
             null.add_strongest(len(spacings[spacing_index]), kmers.max_permuted_correlation)
-        overdispersed_test, correlation = None, np.zeros(0)
-        if len(overdispersed):
-            labels = search_output.permute_labels(N_DISCOVERY_PERMUTATIONS, rng)[:, 0]
-            weights = search_output.compute_weights()
-            overdispersed_test = FalseDiscoveryTest(overdispersed.frequencies, labels, weights, level / 2)
-            correlation = overdispersed_test.correlation
+        overdispersed_test = self._test_overdispersed(overdispersed, rng)
         self._test = _KmerTest(null, overdispersed_test)
-        order = np.argsort(-np.abs(correlation), kind="stable")
-        all_overdispersed = KmerCandidates(overdispersed.kmers, correlation, np.ones(len(order), np.bool_))
-        self._overdispersed = all_overdispersed.take(order)
-        self._occurrences = overdispersed.occurrences.take(order)  # of the overdispersed k-mers
+        correlation = np.zeros(0) if overdispersed_test is None else overdispersed_test.correlation
+        strongest_first = np.argsort(-np.abs(correlation), kind="stable")
+        self._overdispersed = KmerCandidates(
+            overdispersed.kmers.take(strongest_first),
+            correlation[strongest_first],
+            np.ones(len(overdispersed), np.bool_),
+        )
+        self._overdispersed_occurrences = overdispersed.occurrences.take(strongest_first)
+
+    def _test_overdispersed(
+        self, overdispersed: OverdispersedKmers, rng: np.random.Generator
+    ) -> FalseDiscoveryTest | None:
+        """Return the test of the overdispersed k-mers alone; None if there are none."""
+        if len(overdispersed) == 0:
+            return None
+        labels = self._search_output.permute_labels(N_DISCOVERY_PERMUTATIONS, rng)[:, 0]  # (B, 1 + P)
+        weights = self._search_output.compute_weights()
+        return FalseDiscoveryTest(overdispersed.frequencies, labels, weights, self._level / 2)
 
     def find_best_motif(self) -> EnrichedMotif:
-        """Return the motif with the lowest p-value of all k-mers, which may be no smaller than 1."""
+        """Return the motif with the lowest p-value of all k-mers, which need not be significant: it may be 1."""
         candidates = KmerCandidates.concatenate([self._first_candidates, self._overdispersed]).sort()
-        p = self._test.compute_p_values(candidates, candidates.correlation)
-        return self._make_motif(candidates, int(p.argmin()), candidates.correlation, p)
+        p = self._test.compute_p_values(candidates)
+        return self._make_motif(candidates, int(p.argmin()), p)
 
     def choose_motifs(self, max_motifs: int) -> tuple[list[EnrichedMotif], Flags]:
-        """Return at most `max_motifs` motifs, best first, and whether each sequence has one of them, (N,).
-
-        Choose motifs until none is left. After each round, pass over the repertoires again without the sequences that
-        have a motif.
-        """
-        has_motif = np.zeros(int(self._repertoire_offsets[-1]), np.bool_)
-        chosen: list[EnrichedMotif] = []
-        candidates = self._first_candidates
-        while True:
-            new_motifs, is_complete = self._choose_in_round(candidates, has_motif, max_motifs - len(chosen))
-            chosen += new_motifs
-            if not new_motifs or len(chosen) == max_motifs or is_complete:
-                return chosen, has_motif
-            weights = self._search_output.compute_weights(self._count_free(has_motif))
-            if not weights.any():
-                return chosen, has_motif
-            labels = self._labels[:, :, None]  # (B, 1, 1), without permutations
-            summaries = summarise_spacings(self._dataset, self._spacings, labels, weights, excluded=has_motif)
-            candidates = self._list_candidates([(summary.spacing_index, summary.by_output[0]) for summary in summaries])
+        """Return at most `max_motifs` motifs, best first, and whether each sequence has one of them, (N,)."""
+        free = _FreeSequences(self._dataset.n_sequences)
+        motifs: list[EnrichedMotif] = []
+        candidates: KmerCandidates | None = self._first_candidates
+        while candidates is not None:
+            new_motifs, compared_all = self._choose_in_round(candidates, free, max_motifs - len(motifs))
+            motifs += new_motifs
+            is_last_round = not new_motifs or len(motifs) == max_motifs or compared_all
+            candidates = None if is_last_round else self._find_candidates(free)
+        return motifs, free.has_motif
 
     def find_variants(
         self, motifs: Sequence[EnrichedMotif], has_motif: Flags, max_variants: int, rng: np.random.Generator
@@ -169,44 +207,41 @@ class OutputSearch:
         kmers = KmerSet(self._spacings, spacing_index, code)
         return KmerCandidates(kmers, correlation, np.zeros(len(kmers), np.bool_)).sort()
 
-    def _join_overdispersed(self, candidates: KmerCandidates) -> tuple[KmerCandidates, Occurrences]:
-        """Return the candidates, followed by the significant overdispersed k-mers, and the occurrences of them all."""
-        p = self._test.compute_p_values(self._overdispersed, self._overdispersed.correlation)
-        significant = np.flatnonzero(p <= self._level)
-        others, occurrences = self._overdispersed.take(significant), self._occurrences.take(significant)
-        missing = candidates.take(candidates.kmers.find_missing(others.kmers))
-        if len(missing):
-            occurrences = find_occurrences(self._dataset, missing.kmers).append(occurrences)
-        return KmerCandidates.concatenate([missing, others]), occurrences
+    def _find_candidates(self, free: _FreeSequences) -> KmerCandidates | None:
+        """Pass over the free sequences; return the k-mers that are most correlated with the label, strongest first.
 
-    def _count_free(self, has_motif: Flags) -> Integers:
-        """Return the number of sequences without a motif in each repertoire, (B,)."""
-        return np.asarray(self._dataset.n_sequences - count_flagged(has_motif, self._repertoire_offsets))
+        The result is None if too few sequences are free for any repertoire to have a weight.
+        """
+        weights = self._search_output.compute_weights(free.count())
+        if not weights.any():
+            return None
+        labels = self._labels[:, :, None]  # (B, 1, 1), without permutations
+        summaries = summarise_spacings(self._dataset, self._spacings, labels, weights, excluded=free.has_motif)
+        return self._list_candidates([(summary.spacing_index, summary.by_output[0]) for summary in summaries])
 
     def _choose_in_round(
-        self, candidates: KmerCandidates, has_motif: Flags, max_motifs: int
+        self, candidates: KmerCandidates, free: _FreeSequences, max_motifs: int
     ) -> tuple[list[EnrichedMotif], bool]:
-        """Choose motifs among all candidates; return them, and whether all significant ones were compared at once.
+        """Choose motifs among all candidates; return them, and whether one comparison had all significant candidates.
 
         The strongest ones of each sign are compared. If none of them is a motif, so are the next ones: where motifs are
-        frequent, many k-mers are correlated with the label among the sequences without a motif only, see `_correlate`.
-        The parameters are those of `_choose_in_comparison`.
+        frequent, many k-mers are correlated with the label among the free sequences only, see `_correlate`. The
+        parameters are those of `_choose_in_comparison`.
         """
-        waiting = candidates.take(self._test.compute_p_values(candidates, candidates.correlation) <= self._level)
+        waiting = candidates.take(self._test.compute_p_values(candidates) <= self._level)
         for comparison in range(_MAX_COMPARISONS):
             compared = waiting.take_first_of_each_sign(_MAX_COMPARED // 2)
-            motifs, too_frequent = self._choose_in_comparison(compared, has_motif, max_motifs)
+            motifs, not_compared = self._choose_in_comparison(compared, free, max_motifs)
             later = waiting.take(waiting.kmers.find_missing(compared.kmers))
-            # overdispersed k-mers are added to every comparison again
-            waiting = KmerCandidates.concatenate([too_frequent.take(~too_frequent.overdispersed), later]).sort()
+            # overdispersed k-mers need not wait: they are added to every comparison again
+            waiting = KmerCandidates.concatenate([not_compared.take(~not_compared.overdispersed), later]).sort()
             if motifs or len(waiting) == 0:
-                return motifs, comparison == 0 and len(too_frequent) == len(waiting) == 0
+                compared_all = comparison == 0 and len(not_compared) == 0 and len(waiting) == 0
+                return motifs, compared_all
         return [], False
 
-    def _choose_in_comparison(
-        self, candidates: KmerCandidates, has_motif: Flags, max_motifs: int
-    ) -> tuple[list[EnrichedMotif], KmerCandidates]:
-        """Choose motifs among n candidates; return them, and the candidates that could not be compared.
+    def _choose_in_comparison(self, candidates: KmerCandidates, free: _FreeSequences, max_motifs: int) -> _Choice:
+        """Choose motifs among n candidates that are compared with each other.
 
         A candidate cannot be compared with others if it occurs too often, see `find_occurrences`. If such a candidate
         is the strongest, it is tested alone, and is then the only motif.
@@ -215,80 +250,90 @@ class OutputSearch:
         ----------
         candidates
             Candidate k-mers, strongest first; significant overdispersed ones are added to them.
-        has_motif
-            Whether each sequence has a chosen motif, (N,); changed in place.
+        free
+            Sequences without a motif; those of the new motifs are removed from it.
         max_motifs
             Largest number of motifs.
         """
-        candidates, occurrences = self._join_overdispersed(candidates)
+        candidates, occurrences = self._add_overdispersed(candidates)
         while len(candidates) and not occurrences.was_searched[0]:
-            motif = self._choose_alone(candidates.take(np.array([0])), has_motif)
+            motif = self._choose_alone(candidates.take(np.array([0])), free)
             if motif is not None:
-                return [motif], candidates
+                return _Choice([motif], candidates)
             others = np.arange(1, len(candidates))
             candidates, occurrences = candidates.take(others), occurrences.take(others)
         if len(candidates) == 0:
-            return [], candidates
-        motifs = self._choose_one_by_one(candidates, occurrences, has_motif, max_motifs)
-        return motifs, candidates.take(~occurrences.was_searched)
+            return _Choice([], candidates)
+        motifs = self._choose_one_by_one(candidates, occurrences, free, max_motifs)
+        return _Choice(motifs, candidates.take(~occurrences.was_searched))
 
-    def _choose_alone(self, candidate: KmerCandidates, has_motif: Flags) -> EnrichedMotif | None:
-        """Return a single candidate as a motif, and flag its sequences in `has_motif`, (N,).
+    def _add_overdispersed(self, candidates: KmerCandidates) -> tuple[KmerCandidates, Occurrences]:
+        """Return the candidates, followed by the significant overdispersed k-mers, and the occurrences of them all."""
+        significant = np.flatnonzero(self._test.compute_p_values(self._overdispersed) <= self._level)
+        overdispersed = self._overdispersed.take(significant)
+        occurrences = self._overdispersed_occurrences.take(significant)
+        others = candidates.take(candidates.kmers.find_missing(overdispersed.kmers))
+        if len(others):
+            occurrences = find_occurrences(self._dataset, others.kmers).append(occurrences)
+        return KmerCandidates.concatenate([others, overdispersed]), occurrences
+
+    def _choose_alone(self, candidate: KmerCandidates, free: _FreeSequences) -> EnrichedMotif | None:
+        """Return a single candidate as a motif, whose sequences are then no longer free.
 
         The result is None if there are motifs, and the candidate is not significant by `_correlate`, too.
         """
-        p = self._test.compute_p_values(candidate, candidate.correlation)
-        motif = self._make_motif(candidate, 0, candidate.correlation, p)
+        motif = self._make_motif(candidate, 0, self._test.compute_p_values(candidate))
         has_candidate = find_sequences_with_kmer(self._dataset, motif.spacing, motif.code)
-        if has_motif.any():
-            counts = count_flagged(has_candidate & ~has_motif, self._repertoire_offsets)[:, None]
-            r = self._correlate(counts, self._count_free(has_motif))
-            p = self._test.compute_p_values(candidate, r)
+        if free.has_motif.any():
+            r = self._correlate(free.count_among(has_candidate)[:, None], free.count())
+            p = self._test.compute_p_values(candidate.with_correlation(r))
             is_significant = p[0] <= self._level and np.sign(r[0]) == np.sign(candidate.correlation[0])
             if not is_significant:
                 return None
-        has_motif |= has_candidate
+        free.has_motif |= has_candidate
         return motif
 
     def _choose_one_by_one(
-        self, candidates: KmerCandidates, occurrences: Occurrences, has_motif: Flags, max_motifs: int
+        self, candidates: KmerCandidates, occurrences: Occurrences, free: _FreeSequences, max_motifs: int
     ) -> list[EnrichedMotif]:
-        """Return the motifs among candidates; each is the strongest one in the sequences without those before.
-
-        The sequences with a motif are flagged in `has_motif`, (N,).
-        """
+        """Return the motifs among candidates; each is the strongest one in the sequences that the others leave free."""
         motifs: list[EnrichedMotif] = []
-        r_when_chosen = np.zeros(len(candidates))  # correlation that each motif had; 0 if it is none
-        while len(motifs) < max_motifs and (n_free := self._count_free(has_motif)).any():
-            counts = occurrences.tabulate(len(self._labels), ~has_motif[occurrences.sequence])
+        is_motif = np.zeros(len(candidates), np.bool_)
+        r_when_chosen = np.zeros(len(candidates))  # correlation that each motif had
+        while len(motifs) < max_motifs and (n_free := free.count()).any():
+            counts = occurrences.tabulate(len(self._labels), ~free.has_motif[occurrences.sequence])
             r = self._correlate(counts, n_free)
             r[np.sign(r) != np.sign(candidates.correlation)] = 0
-            is_motif = r_when_chosen != 0
-            p = self._test.compute_p_values(candidates, np.where(is_motif, r_when_chosen, r))
-            best = int(np.where((p <= self._level) & ~is_motif, np.abs(r), 0).argmax())
-            if p[best] > self._level or r[best] == 0:
+            # the motifs are in the test, because the q-values of the others depend on how many are significant
+            tested = candidates.with_correlation(np.where(is_motif, r_when_chosen, r))
+            p = self._test.compute_p_values(tested)
+            may_be_next = (p <= self._level) & ~is_motif & (r != 0)
+            if not may_be_next.any():
                 break
-            motifs.append(self._make_motif(candidates, best, r, p))
-            r_when_chosen[best] = r[best]
-            has_motif[occurrences.sequence[occurrences.kmer == best]] = True
+            best = int(np.where(may_be_next, np.abs(r), 0).argmax())
+            motifs.append(self._make_motif(tested, best, p))
+            is_motif[best], r_when_chosen[best] = True, r[best]
+            free.has_motif[occurrences.sequence[occurrences.kmer == best]] = True
         return motifs
 
     def _correlate(self, counts: Integers, n_free: Integers) -> Floats:
-        """Return the correlation of n k-mers with the label, (n,), by their counts without a motif, (B, n).
+        """Return the correlation of n k-mers with the label, (n,), by their counts in free sequences, (B, n).
 
-        It is the weaker one of two, or 0 if their signs differ: of the counts as a share of the `n_free` sequences
-        without a motif, (B,), and as a share of all sequences. Where motifs are frequent, the first alone would depend
-        on the label even for a k-mer that does not, because the label determines `n_free`.
+        It is the weaker one of two, or 0 if their signs differ: of the counts as a share of the `n_free` free
+        sequences, (B,), and as a share of all sequences. Where motifs are frequent, the first alone would depend on the
+        label even for a k-mer that does not, because the label determines `n_free`.
         """
-        (among_free, among_all) = (
-            correlate_columns(
-                self._labels, counts / np.maximum(n, 1)[:, None], self._search_output.compute_weights(n)
-            ).ravel()
-            for n in (n_free, self._dataset.n_sequences)
-        )
+        among_free = self._correlate_shares(counts, n_free)
+        among_all = self._correlate_shares(counts, self._dataset.n_sequences)
         weaker = np.where(np.abs(among_free) <= np.abs(among_all), among_free, among_all)
         return np.where(np.sign(among_free) == np.sign(among_all), weaker, 0.0)
 
-    def _make_motif(self, candidates: KmerCandidates, i: int, correlation: Floats, p_values: Floats) -> EnrichedMotif:
-        letters = candidates.kmers.get_letters(i)
-        return EnrichedMotif(letters, self._search_output.outputs[0], float(correlation[i]), float(p_values[i]))
+    def _correlate_shares(self, counts: Integers, n_sequences: Integers) -> Floats:
+        """Return the correlation of counts / n_sequences with the label, (n,), from counts, (B, n), and (B,)."""
+        shares = counts / np.maximum(n_sequences, 1)[:, None]
+        return correlate_columns(self._labels, shares, self._search_output.compute_weights(n_sequences)).ravel()
+
+    def _make_motif(self, candidates: KmerCandidates, i: int, p_values: Floats) -> EnrichedMotif:
+        """Return candidate i as a motif with its correlation and p-value."""
+        letters, output = candidates.kmers.get_letters(i), self._search_output.outputs[0]
+        return EnrichedMotif(letters, output, float(candidates.correlation[i]), float(p_values[i]))

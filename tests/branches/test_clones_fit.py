@@ -16,10 +16,10 @@ from deeprc.baselines.beta_binomial import compute_beta_binomial_log_pmf, fit_be
 from deeprc.baselines.carrier_counts import find_associated_clones
 from deeprc.baselines.inner_folds import assign_inner_folds
 from deeprc.baselines.public_clones import THRESHOLDS, PublicClones
-from deeprc.branches import clones_candidates, clones_fit, clones_searches
+from deeprc.branches import clones_candidates, clones_fit, clones_matches, clones_searches
 from deeprc.branches.clones import CloneBranch
 from deeprc.branches.clones_alternatives import ALTERNATIVES, HeldOutLosses, find_best_alternative
-from deeprc.branches.clones_candidates import NO_MATCH
+from deeprc.branches.clones_candidates import NO_MATCH, CandidateNeighbours
 from deeprc.branches.clones_evidence import EvidenceKind, compute_evidence, fit_evidence
 from deeprc.branches.clones_fit import fit_clones
 from deeprc.branches.clones_searches import CloneSearch
@@ -386,18 +386,26 @@ def test_no_sequence_counts_twice(of_varied: tuple[FittedBranch, CloneBranch]) -
 
 
 def test_neighbours_do_not_count_twice() -> None:
-    """Candidate 1 is a neighbour of 0 and 2; items are J exact matches, then J with one substitution."""
-    offsets, neighbours = np.array([0, 1, 3, 4]), np.array([1, 0, 2, 1])
-    for order, expected in (
-        ([4], [-1, 1, -1]),
-        ([4, 0, 2, 1], [-1, 1, -1]),  # both are neighbours of 1
-        ([0, 4, 1, 2], [0, 0, 0]),  # with one substitution, 1 would count the first candidate twice
-        ([3, 5, 4, 1], [1, -1, 1]),
-        ([0, 3, 1], [0, 0, -1]),
+    """Candidate 1 is a neighbour of 0 and 2."""
+    neighbours = CandidateNeighbours(np.array([0, 1, 3, 4]), np.array([1, 0, 2, 1]))
+    exact, substituted = ([(candidate, match) for candidate in range(3)] for match in (EXACT, ONE_SUBSTITUTION))
+    for ranked, expected in (
+        ([substituted[1]], [-1, 1, -1]),
+        ([substituted[1], exact[0], exact[2], exact[1]], [-1, 1, -1]),  # both are neighbours of 1
+        ([exact[0], substituted[1], exact[1], exact[2]], [0, 0, 0]),  # otherwise 1 would count the first one twice
+        ([substituted[0], substituted[2], substituted[1], exact[1]], [1, -1, 1]),
+        ([exact[0], substituted[0], exact[1]], [0, 0, -1]),
     ):
         matches = np.full(3, NO_MATCH)
-        clones_candidates._assign_matches(np.array(order), offsets, neighbours, matches)
+        pairs = clones_matches._RankedMatches(*np.array(ranked).T)
+        clones_matches._assign_matches(pairs, neighbours, matches)
         assert matches.tolist() == expected
+
+
+def test_matches_are_ranked_by_p_values_and_those_of_1_are_left_out() -> None:
+    ranked = clones_matches._rank_matches(np.array([[0.2, 0.01, 1.0], [0.2, 1.0, 0.03]]))
+    assert ranked.candidates.tolist() == [1, 2, 0, 0]
+    assert ranked.matches.tolist() == [EXACT, ONE_SUBSTITUTION, EXACT, ONE_SUBSTITUTION]
 
 
 @pytest.mark.slow
@@ -452,8 +460,8 @@ def test_repertoires_of_one_donor_are_one_carrier(varied: RepertoireDataset, tmp
         candidates = clones_candidates.find_candidates(
             cohort.dataset, find_shared_clones(cohort.dataset, fields), searches, fields
         )
-        given = clones_candidates.SearchCandidates.of(candidates, searches[0], candidates.levels[0])
-        chosen = clones_candidates.choose_final_matches(given)
+        given = clones_matches.SearchCandidates.of(candidates, searches[0], candidates.levels[0])
+        chosen = clones_matches.choose_final_matches(given)
         frame = candidates.clones.to_frame().assign(**chosen._asdict())
         found.append(frame[frame["matches"] != NO_MATCH].reset_index(drop=True))
     assert set(found[0]["matches"]) == {EXACT, ONE_SUBSTITUTION}

@@ -12,6 +12,7 @@ import torch
 
 from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch
 from deeprc.branches.fit import attach_described_branches, describe_branches
+from deeprc.branches.linear_function import LinearFunction
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.dataset import Repertoire
 from deeprc.datasets.kmers import count_kmers, list_kmers
@@ -138,6 +139,25 @@ def test_a_linear_function_has_all_weights_of_an_output() -> None:
     assert set(function.abundances) == {len("abundance_weights")}
     assert set(function.expansion) == {len("expansion_weights")}
     assert function.gene_expansion.tolist() == [len("v_call_expansion_weights")]
+
+
+def test_a_linear_function_that_was_set_is_that_of_the_branch() -> None:
+    branch = CompositionBranch(2, GENES, reads_abundances=True, reads_expansion=True)
+    rng = np.random.default_rng(0)
+    sizes = {"kmers": 160_000, "genes": 5, "abundances": 3, "expansion": 8000, "gene_expansion": 5}
+    weights, centre = (
+        LinearFunction(**{kind: rng.normal(size=n).astype(np.float32).astype(np.float64) for kind, n in sizes.items()})
+        for _ in range(2)
+    )
+    branch.set_linear_function(1, weights, centre)
+    for kind in sizes:
+        np.testing.assert_array_equal(getattr(branch.get_linear_function(1), kind), getattr(weights, kind))
+        assert not getattr(branch.get_linear_function(0), kind).any()
+    assert branch.kmer_constants.tolist() == [0, pytest.approx(weights.kmers @ centre.kmers, rel=1e-12)]
+    of_expansion = weights.expansion @ centre.expansion + weights.gene_expansion @ centre.gene_expansion
+    assert branch.get_buffer("expansion_constants").tolist() == [0, pytest.approx(of_expansion, rel=1e-12)]
+    np.testing.assert_array_equal(branch.get_buffer("j_call_centre"), centre.genes[3:])
+    np.testing.assert_array_equal(branch.get_buffer("abundance_centre"), centre.abundances)
 
 
 def test_doubt_is_stored() -> None:

@@ -114,9 +114,9 @@ def test_scores_are_those_of_models_without_the_fold(
     tilted: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, share: float, n_folds: int
 ) -> None:
     if n_folds == 5:
-        monkeypatch.setattr(composition_fit, "_MANY", N - 1)
+        monkeypatch.setattr(composition_fit, "_LARGE_COHORT", N - 1)
     allow_ridge_models_only(monkeypatch, share, 0.3)
-    monkeypatch.setattr(composition_fit, "_N_REPEATS", 1)
+    monkeypatch.setattr(composition_fit, "_N_REPEATS_IF_SMALL", 1)
     monkeypatch.setattr(composition_fit, "count_standard_errors", lambda *_: 9.0)
     groups = np.arange(N) // 2
     fitted = fit_status(tilted, groups)
@@ -186,7 +186,7 @@ def test_little_evidence_is_enough_for_few_repertoires(
 ) -> None:
     """With 48 repertoires, 1.5 + 10 / 48 = 1.71 standard errors are clear."""
     allow_ridge_models_only(monkeypatch, 1.0, 0.3)
-    monkeypatch.setattr(composition_fit, "_N_REPEATS", 1)
+    monkeypatch.setattr(composition_fit, "_N_REPEATS_IF_SMALL", 1)
     monkeypatch.setattr(composition_fit, "_FEW_UNITS", few)
     monkeypatch.setattr(composition_fit, "count_standard_errors", lambda *_: evidence)
     fitted = fit_status(tilted)

@@ -163,7 +163,7 @@ def test_overdispersed_kmers_are_those_that_vary_more_than_counts(two_kmers: Rep
     chosen = choose_overdispersed(rows, two_kmers.n_sequences)
     assert {index_3mer("GTS"), index_3mer("LAG")} <= set(chosen.tolist())
     features = CompositionFeatures(two_kmers)
-    np.testing.assert_allclose(features.get_rows("overdispersed_kmers"), rows[:, chosen], rtol=1e-5)
+    np.testing.assert_allclose(features.get_table("overdispersed_kmers"), rows[:, chosen], rtol=1e-5)
     centred = features.size_weights[:, None] * (rows - np.average(rows, axis=0, weights=features.size_weights))
     z = centred[:, chosen] / np.sqrt(np.mean(centred[:, chosen] ** 2, axis=0))
     gram = z @ z.T
@@ -183,15 +183,15 @@ def test_without_variation_beyond_counting_no_kmer_is_overdispersed(tmp_path: Pa
     letters = np.array(list(AMINO_ACIDS))
     repertoires = [["".join(rng.choice(letters[:8], 12)) for _ in range(50 + 5 * b)] for b in range(N)] + [[]]
     dataset = write_cohort(tmp_path / "c.h5", repertoires, pd.DataFrame({"number": range(N + 1)}))
-    assert CompositionFeatures(dataset).get_rows("overdispersed_kmers").shape[1] <= 5  # of 512
+    assert CompositionFeatures(dataset).get_table("overdispersed_kmers").shape[1] <= 5  # of 512
 
 
 def test_if_there_are_many_those_with_the_highest_z_scores_are_taken(
     two_kmers: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    every = CompositionFeatures(two_kmers).get_rows("overdispersed_kmers")
+    every = CompositionFeatures(two_kmers).get_table("overdispersed_kmers")
     monkeypatch.setattr(composition_features, "_MAX_OVERDISPERSED", 50)
-    few = CompositionFeatures(two_kmers).get_rows("overdispersed_kmers")
+    few = CompositionFeatures(two_kmers).get_table("overdispersed_kmers")
     assert few.shape == (N, 50)
     assert every.shape[1] > 50
     columns = [row.tobytes() for row in every.T]

@@ -8,7 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from deeprc.interpretation.explained_network import ExplainedNetwork, ExplainedQuantity, _compute_logsumexp_of_others
+from deeprc.interpretation.explained_network import (
+    ExplainedNetwork,
+    ExplainedQuantity,
+    _average_all_but_one,
+    _compute_logsumexp_of_others,
+)
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.nn import DeepRC, SequenceEncoder
 
@@ -49,6 +54,23 @@ def test_the_logsumexp_of_all_others_by_a_loop(n_rest: int, n: int, highest: flo
         others = torch.cat([rest.double(), chosen[:row], chosen[row + 1 :]])
         expected = torch.logsumexp(others, dim=0) if len(others) else torch.full((2,), -torch.inf)
         np.testing.assert_allclose(found[row], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("n_rest", "n"), [(1, 1), (5, 1), (3, 4)])
+@pytest.mark.parametrize("highest", [0.0, 2000.0])
+def test_the_average_of_all_but_one_by_a_loop(n_rest: int, n: int, highest: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(n_rest + n, 2, generator=generator, dtype=torch.float64) * 3
+    values = torch.randn(n_rest + n, 6, generator=generator, dtype=torch.float64)
+    logits[-1, 0] += highest
+    rest, chosen = logits[:n_rest], logits[n_rest:]
+    rest_average = rest.softmax(dim=0).T @ values[:n_rest]
+    logsumexp = _compute_logsumexp_of_others(rest, chosen)
+    found = _average_all_but_one(values[n_rest:], chosen, rest_average, rest.logsumexp(dim=0), logsumexp)
+    for row in range(n):
+        others = [i for i in range(n_rest + n) if i != n_rest + row]
+        expected = logits[others].softmax(dim=0).T @ values[others]
+        np.testing.assert_allclose(found[row], expected, rtol=1e-9)
 
 
 def test_repeats_of_sequences_are_dropped() -> None:

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.rank_calls import PackedFlags, compute_parts, count_parts, split_by_size, use_caller
+from deeprc.rank_calls import PackedFlags, compute_parts, compute_parts_with, count_parts, split_by_size
 from tests.conftest import random_sequences, write_cohort
 from tests.toys.rank_processes import start_ranks
 from tests.training.searched_by_ranks import Found, search_all
@@ -83,7 +83,7 @@ def test_ranks_find_what_one_process_finds(n: int, cohort: RepertoireDataset, al
 
 def test_one_process_computes_the_only_part(cohort: RepertoireDataset) -> None:
     assert count_parts() == 1
-    with use_caller(lambda function, parts: [function(part) + 1 for part in parts], 3):
+    with compute_parts_with(lambda function, parts: [function(part) + 1 for part in parts], 3):
         assert count_parts() == 3
         assert compute_parts(len, ["a", "bc", ""]) == [2, 3, 1]
     assert compute_parts(len, ["abc"]) == [3]

@@ -109,7 +109,7 @@ def find_best_windows(inference: Inference, index: SequenceIndex, kernels: NDArr
     A window may reach beyond the end of the sequence, as in the network.
     """
     starts = np.zeros((len(index), len(kernels)), np.int64)
-    for position, at in index.group_by_repertoire():
-        batch = inference.collator.take(position, index.rows[at])
-        starts[at] = inference.network.embedding.best_windows(batch.sequences, kernels)
+    for position, items in index.group_by_repertoire():
+        batch = inference.collator.take(position, index.rows[items])
+        starts[items] = inference.network.embedding.best_windows(batch.sequences, kernels)
     return starts
