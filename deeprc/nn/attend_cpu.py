@@ -124,7 +124,7 @@ class _Attend(torch.autograd.Function):
         cache_tensors = [torch.from_numpy(array) for array in cache]
         ctx.save_for_backward(*sequences.tensors(), *cache_tensors, *weights.tensors())
         ctx.max_length, ctx.n_values = sequences.max_length, n_values
-        values = cache_tensors[0]  # (N, padded_S)
+        values = cache_tensors[0]  # `cache.values`, (N, padded_S)
         if n_values % TILE:
             values = values[:, :n_values].clone(memory_format=torch.contiguous_format)
         return values, logits
@@ -136,14 +136,14 @@ class _Attend(torch.autograd.Function):
         sequences = SequenceBatch._make((*islice(saved, len(SequenceBatch._fields) - 1), ctx.max_length))
         cache = ForwardCache(*(tensor.numpy() for tensor in islice(saved, len(ForwardCache._fields))))
         weights = NetworkWeights.from_tensors(*saved)
-        rows, first_row = find_rows_in_use(sequences.lengths, sequences.max_length)
+        rows, first_row_of_length = find_rows_in_use(sequences.lengths, sequences.max_length)
         layers = _make_backward_layers(weights, ctx.n_values)
         gradients = _make_zero_gradients(weights, rows, layers, sequences.n_sequences)
         if ctx.n_values % TILE:  # `pad` copies even if it adds nothing
             grad_values = functional.pad(grad_values, (0, -ctx.n_values % TILE))
         backward(
             sequences.convert_scales(weights.kernels).arrays(),
-            first_row.numpy(),
+            first_row_of_length.numpy(),
             cache,
             grad_values.contiguous().numpy(),
             grad_logits.contiguous().numpy(),
@@ -220,7 +220,7 @@ def _make_zero_gradients(weights: NetworkWeights, rows: Tensor, layers: KeyLayer
         np.zeros((N_SUM_BLOCKS, n_layers, weights.padded_units // TILE, n_columns, TILE), np.float32),
         np.zeros((N_SUM_BLOCKS, n_layers + 1, n_columns), np.float32),
         np.zeros((N_SUM_BLOCKS, *layers.queries.shape), np.float32),
-        np.empty((n_sequences, layers.sizes[0] - len(weights.kernels)), np.float32),
+        np.empty((n_sequences, layers.widths[0] - len(weights.kernels)), np.float32),
     )
 
 
@@ -232,7 +232,7 @@ def _sum_other_gradients(weights: NetworkWeights, gradients: Gradients, layers: 
     )
     yield grad_biases[:, 0, : len(weights.kernels)].sum(0)
     yield grad_queries.sum(0).transpose(0, 1).reshape(n_heads, -1)[:, :n_keys]
-    for index, (n_in, n_out) in enumerate(pairwise(layers.sizes.tolist())):
+    for index, (n_in, n_out) in enumerate(pairwise(layers.widths.tolist())):
         by_tile = grad_layers[:, index].sum(0)[:, :n_in]  # (tiles, n_in, TILE)
         yield by_tile.permute(0, 2, 1).reshape(-1, n_in)[:n_out]
         yield grad_biases[:, index + 1, :n_out].sum(0)

@@ -227,9 +227,9 @@ def test_compiled_names_the_device_it_does_not_run_on() -> None:
 
 
 def test_one_long_sequence_does_not_make_the_tables_long() -> None:
-    rows, first_row = find_rows_in_use(torch.tensor([3, 200, 3, 1]), 208)
+    rows, first_row_of_length = find_rows_in_use(torch.tensor([3, 200, 3, 1]), 208)
     assert rows.tolist() == [0, 3, 4, 5, *range(200 * 199 // 2, 201 * 200 // 2)]
-    assert first_row[[1, 3, 200]].tolist() == [0, 1, 4]
+    assert first_row_of_length[[1, 3, 200]].tolist() == [0, 1, 4]
 
 
 def test_second_derivatives_of_the_compiled_form_are_refused() -> None:
