@@ -35,7 +35,7 @@ from deeprc.training.search_outputs import SearchOutputs
 __all__ = ["OutputSearch"]
 
 _MAX_COMPARED = 500  # candidates of one output that are compared with each other
-_MAX_COMPARISONS = 10  # in one round, each of other candidates, until a motif is chosen
+_MAX_COMPARISONS = 10  # comparisons of one round, each of other candidates, until one of them has a motif
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,11 @@ class _KmerTest:
     def compute_p_values(self, candidates: KmerCandidates, correlation: Floats) -> Floats:
         """Return the p-values that candidates have with these correlations, (n,)."""
         kmers = candidates.kmers
-        k_of = np.array([len(spacing) for spacing in kmers.spacings])[kmers.spacing_index]
+        n_residues = np.array([len(spacing) for spacing in kmers.spacings])[kmers.spacing_index]
         p = np.ones(len(kmers))
-        for k in np.unique(k_of):
-            p[k_of == k] = self.strongest_null.compute_p_values(int(k), correlation[k_of == k])
+        for k in np.unique(n_residues):
+            has_k = n_residues == k
+            p[has_k] = self.strongest_null.compute_p_values(int(k), correlation[has_k])
         if self.overdispersed_test is None:
             return p
         is_overdispersed = candidates.overdispersed
@@ -186,7 +187,7 @@ class OutputSearch:
     def _choose_in_round(
         self, candidates: KmerCandidates, has_motif: Flags, max_motifs: int
     ) -> tuple[list[EnrichedMotif], bool]:
-        """Choose motifs among all candidates; return them, and whether all significant ones were compared at once.
+        """Choose motifs among all candidates; return them, and whether one comparison had all significant ones.
 
         The strongest ones of each sign are compared. If none of them is a motif, so are the next ones: where motifs are
         frequent, many k-mers are correlated with the label among the sequences without a motif only, see `_correlate`.
@@ -200,7 +201,8 @@ class OutputSearch:
             # overdispersed k-mers are added to every comparison again
             waiting = KmerCandidates.concatenate([too_frequent.take(~too_frequent.overdispersed), later]).sort()
             if motifs or len(waiting) == 0:
-                return motifs, comparison == 0 and len(too_frequent) == len(waiting) == 0
+                is_complete = comparison == 0 and len(too_frequent) == 0 and len(waiting) == 0
+                return motifs, is_complete
         return [], False
 
     def _choose_in_comparison(
@@ -280,14 +282,15 @@ class OutputSearch:
         without a motif, (B,), and as a share of all sequences. Where motifs are frequent, the first alone would depend
         on the label even for a k-mer that does not, because the label determines `n_free`.
         """
-        (among_free, among_all) = (
-            correlate_columns(
-                self._labels, counts / np.maximum(n, 1)[:, None], self._search_output.compute_weights(n)
-            ).ravel()
-            for n in (n_free, self._dataset.n_sequences)
-        )
+        among_free = self._correlate_shares(counts, n_free)
+        among_all = self._correlate_shares(counts, self._dataset.n_sequences)
         weaker = np.where(np.abs(among_free) <= np.abs(among_all), among_free, among_all)
         return np.where(np.sign(among_free) == np.sign(among_all), weaker, 0.0)
+
+    def _correlate_shares(self, counts: Integers, n_sequences: Integers) -> Floats:
+        """Return the correlation of counts, (B, n), as shares of numbers of sequences, (B,), with the label, (n,)."""
+        shares = counts / np.maximum(n_sequences, 1)[:, None]
+        return correlate_columns(self._labels, shares, self._search_output.compute_weights(n_sequences)).ravel()
 
     def _make_motif(self, candidates: KmerCandidates, i: int, correlation: Floats, p_values: Floats) -> EnrichedMotif:
         letters = candidates.kmers.get_letters(i)
