@@ -4,7 +4,6 @@ from scipy.stats import gumbel_r
 
 from deeprc.training.permutation_null import PermutationNull
 
-
 N_DONORS = 25
 ROOT = 5.0  # of the number of donors: strength = ROOT * |correlation|
 
