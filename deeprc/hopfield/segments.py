@@ -115,12 +115,12 @@ def segment_attention(logits: Tensor, values: Tensor, offsets: Tensor) -> Tensor
     if logits.device.type == "cpu":
         from deeprc.hopfield.attention_cpu import SegmentAttention  # imports a compiler, so only if it is needed
 
-        on_cpu: Tensor = SegmentAttention.apply(logits, values, offsets)
+        on_cpu: Tensor = SegmentAttention.apply(logits, values, offsets)  # type: ignore[no-untyped-call]  # torch types no `apply`
         return on_cpu
     if logits.device.type == "cuda" and has_triton():
         from deeprc.hopfield.attention_cuda import SegmentAttention as SegmentAttentionOnCuda
 
-        on_cuda: Tensor = SegmentAttentionOnCuda.apply(logits, values, offsets)
+        on_cuda: Tensor = SegmentAttentionOnCuda.apply(logits, values, offsets)  # type: ignore[no-untyped-call]  # as above
         return on_cuda
     return _attention_in_torch(logits, values, offsets)
 
