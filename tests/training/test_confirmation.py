@@ -65,7 +65,7 @@ def test_each_motif_is_judged_by_the_labels_of_its_own_output(tmp_path: Path) ->
     assert downwards == [1, 2, 4]
 
 
-def test_nobody_and_nothing_confirm_nothing(tmp_path: Path) -> None:
+def test_without_labels_that_vary_or_without_motifs_nothing_is_confirmed(tmp_path: Path) -> None:
     cohort = carrying(tmp_path, "WHWM", [6 if b % 2 else 0 for b in range(40)])
     for labels in (np.full((40, 1), np.nan), np.ones((40, 1)), np.where(np.arange(40) == 1, 1.0, np.nan)[:, None]):
         assert confirm_motifs([motif("WHWM")], LabelledRepertoires(cohort, labels), BINARY, seed=0) == []

@@ -93,7 +93,7 @@ def test_classes_and_numbers_and_several_tasks(tmp_path: Path) -> None:
     assert [(motif.pattern, motif.output) for motif in alone[:1]] == [("MMWW", 0)]
 
 
-def test_nothing_is_found_where_nothing_is(tmp_path: Path) -> None:
+def test_random_sequences_seldom_have_a_motif(tmp_path: Path) -> None:
     """At a level of 0.05, one cohort in twenty may show something; these labels are nobody's."""
     cohort = implanted(tmp_path, [[]] * 40)
     rng = np.random.default_rng(0)
@@ -257,7 +257,7 @@ def test_a_class_that_nobody_has_changes_nothing(tmp_path: Path) -> None:
     assert found[0] == found[1]
 
 
-def test_without_patterns_nothing_is_found(cohort: RepertoireDataset) -> None:
+def test_without_spacings_no_motif_is_found(cohort: RepertoireDataset) -> None:
     assert find_motifs(cohort, column([b % 2 for b in range(len(cohort))]), BINARY, spacings=[], max_motifs=8) == []
 
 
@@ -466,7 +466,7 @@ SUBGROUP_SPACINGS = [*enumerate_spacings(3, 5), (0, 1, 2, 3), (0, 1, 3, 4)]
 
 
 @pytest.mark.slow
-def test_motifs_of_subgroups(tmp_path: Path) -> None:
+def test_motifs_that_a_fifth_of_the_positive_repertoires_carry_are_found(tmp_path: Path) -> None:
     """Among all k-mers, the correlation of a motif in 10 of 50 positive repertoires, 0.33, occurs by chance."""
     cohort, y = in_subgroups(tmp_path)
     found = find_motifs(cohort, y, BINARY, spacings=SUBGROUP_SPACINGS, max_motifs=16)

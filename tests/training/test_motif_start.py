@@ -98,7 +98,7 @@ def test_without_motifs_the_start_is_the_plain_one(cohort: RepertoireDataset) ->
 
 
 @pytest.mark.parametrize("shape", [{"n_key_layers": 0, "key_units": 8}, {"n_heads": 2}, {"n_output_layers": 2}])
-def test_other_shapes(cohort: RepertoireDataset, shape: dict[str, int]) -> None:
+def test_networks_of_other_shapes_attend_to_matches(cohort: RepertoireDataset, shape: dict[str, int]) -> None:
     network_config = NetworkConfig(n_kernels=8, kernel_size=4, **shape)  # type: ignore[arg-type]
     network = build_network(Config(network_config), TASKS, seed=0, device=CPU)
     collator = Collator(cohort, "none")
@@ -462,7 +462,9 @@ def test_updates_of_whole_repertoires_resume_to_the_same_numbers(
     assert float(compute_multitask_loss(outputs, labels, TASKS)) == pytest.approx(row["validation_loss"], rel=1e-5)
 
 
-def test_the_start_is_said_in_plain_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sentences_about_the_start_name_motifs_or_say_why_there_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     labels = np.array([[0.0, np.nan], [1.0, 3.0], [1.0, np.nan]])
     dataset = four(tmp_path, ["SFEN"])[np.zeros(3, np.int64)]
     labelled, of_two = LabelledRepertoires(dataset, labels), LabelledRepertoires(dataset, labels, np.array([4, 2, 4]))
