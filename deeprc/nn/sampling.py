@@ -36,8 +36,9 @@ def draw_rows(sizes: Tensor, max_rows: int, keys: Tensor, *, total: int | None =
 
     The sequences of a repertoire are treated as a ring, which is cut at a random point into `max_rows` strata of
     consecutive sequences. One sequence is drawn from each stratum. So every sequence has the same probability, and if
-    the file is sorted by abundance, these samples vary less than simple random ones. The draw depends only on the key
-    and is the same on every device.
+    the file is sorted by abundance, these samples vary less than simple random ones. For example, three of ten
+    sequences are one of three, one of the next three and one of the other four. The draw depends only on the key and is
+    the same on every device.
 
     Parameters
     ----------

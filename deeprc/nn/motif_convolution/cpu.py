@@ -41,6 +41,7 @@ __all__ = [
     "compute_weight_gradient",
     "forward",
     "make_convolution_tables",
+    "round_up_to_tiles",
     "sum_buffers",
     "write_best_windows",
 ]
@@ -89,12 +90,17 @@ def forward(
     """Return the maximal pre-activations, (N, D), and the first window of each maximum, (N, D) uint8 or int32."""
     D = len(weight)
     tables = make_convolution_tables(sequences, weight, bias)
-    maximum = weight.new_empty((sequences.n_sequences, D + -D % TILE))
+    maximum = weight.new_empty((sequences.n_sequences, round_up_to_tiles(D)))
     window = torch.empty(maximum.shape, dtype=choose_window_dtype(sequences))
     _forward(sequences.convert_scales(weight).arrays(), tables, maximum.numpy(), window.numpy())
     if D % TILE:
         return maximum[:, :D].clone(memory_format=torch.contiguous_format), window[:, :D].contiguous()
     return maximum, window
+
+
+def round_up_to_tiles(n: int) -> int:
+    """Return the number of kernels or units, n, rounded up to whole tiles."""
+    return n + -n % TILE
 
 
 def make_convolution_tables(sequences: SequenceBatch, weight: Tensor, bias: Tensor) -> ConvolutionTables:
@@ -112,11 +118,12 @@ def make_convolution_tables(sequences: SequenceBatch, weight: Tensor, bias: Tens
             raise ValueError(
                 f"lengths: expected 1 to {max_length} (max_length) residues, found {shortest} to {longest}"
             )
-    padded = functional.pad(weight.detach(), (0, 0, 0, 0, 0, -len(weight) % TILE))  # (tiles * TILE, 23, K)
+    n_added = round_up_to_tiles(len(weight)) - len(weight)
+    padded = functional.pad(weight.detach(), (0, 0, 0, 0, 0, n_added))  # (tiles * TILE, 23, K)
     tiles = padded.view(-1, TILE, *weight.shape[1:])[:, :, :N_AMINO_ACIDS].permute(0, 3, 2, 1)  # (tiles, K, 20, TILE)
     rows, first_row_of_length = find_rows_in_use(lengths, max_length)
     positions = make_position_table(padded, max_length, rows).view(-1, len(tiles), TILE).transpose(0, 1)
-    padded_bias = functional.pad(bias, (0, -len(bias) % TILE))
+    padded_bias = functional.pad(bias, (0, n_added))
     return ConvolutionTables(*(_to_numpy(tensor) for tensor in (tiles, positions, first_row_of_length, padded_bias)))
 
 
