@@ -72,7 +72,7 @@ def test_without_labels_that_vary_or_without_motifs_nothing_is_confirmed(tmp_pat
     assert confirm_motifs([], LabelledRepertoires(cohort, ALTERNATING), BINARY, seed=0) == []
 
 
-def test_missing_labels_and_empty_repertoires_tell_nothing(tmp_path: Path) -> None:
+def test_a_motif_is_confirmed_beside_repertoires_without_label_or_sequences(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     repertoires = [
         [f"{s}WHWM" if b % 2 and i < 6 else s for i, s in enumerate(random_sequences(rng, 60))] for b in range(40)
@@ -85,7 +85,7 @@ def test_missing_labels_and_empty_repertoires_tell_nothing(tmp_path: Path) -> No
 
 @pytest.mark.long
 def test_chance_confirms_one_in_twenty_and_less_of_two(tmp_path: Path) -> None:
-    """Labels of nobody, 60 times: 3 are expected to be confirmed alone, and half of them if another is judged, too."""
+    """Random labels, 60 times: 3 are expected to be confirmed alone, and half of them if another is judged, too."""
     rng = np.random.default_rng(3)
     cohort = carrying(tmp_path, "WHWM", rng.poisson(5, 40).tolist())
     labels: list[NDArray[np.float64]] = [rng.permutation(ALTERNATING) for _ in range(60)]

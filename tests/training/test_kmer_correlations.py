@@ -192,7 +192,7 @@ def test_carriers_by_text(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyP
     assert any(expected)
 
 
-def test_steps_end_when_all_sequences_were_read(
+def test_the_progress_of_each_step_ends_at_the_number_of_sequences(
     cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, recorder: StepRecorder
 ) -> None:
     monkeypatch.setattr(kmer_frequencies, "_MAX_REPERTOIRES", 3)
