@@ -183,8 +183,7 @@ class RecipeLikelihood:
         present = set(sequences.decode())
         is_present = np.array([junction in present for junction in pools.junctions[clones]])
         absent_by_chance = np.exp(-len(sequences) * self._clone_probabilities[clones])
-        # quadrature over the standard normal number z that decides on the burden of a repertoire
-        nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
+        nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)  # over z, on which the burden depends
         log_likelihoods = []
         for carries in (True, False):
             mean = signal.compute_mean_burden(carries, is_test=is_test)
@@ -213,11 +212,10 @@ class RecipeLikelihood:
 
     @cached_property
     def _preference_factors(self) -> dict[int, tuple[Floats, Floats]]:
-        """For each diffuse signal, a grid of scores, and by which factor a sequence with each becomes more frequent.
+        """For each diffuse signal, a grid of scores and the factors by which they become more frequent, (_N_GRID,).
 
         Of two sequences that are drawn, the one with score s is taken with probability expit(s - other score), and it
-        may be either of the two. So the factor is 2 expit(s - other score), averaged over the background. Both arrays
-        are (_N_GRID,).
+        may be either of the two. So the factor is 2 expit(s - other score), averaged over the background.
         """
         factors = {}
         for i, signal in enumerate(self.cohort.signals):
@@ -225,7 +223,7 @@ class RecipeLikelihood:
                 scores = self.cohort.make_common_preference(i).score_sequences(self._background_sequences)
                 spread = scores.std()
                 grid = np.linspace(scores.min() - 2 * spread, scores.max() + 2 * spread, _N_GRID)
-                # shares of the scores between each point of the grid and the next, which count as the middle of both
+                # shares of the scores between two points of the grid, which count as the middle
                 shares = np.histogram(scores, np.append(grid, np.inf))[0] / len(scores)
                 middles = grid + (grid[1] - grid[0]) / 2
                 factors[i] = grid, 2 * expit(grid[:, None] - middles) @ shares
@@ -255,13 +253,10 @@ class _Variants(NamedTuple):
     ----------
     signals, sizes
         Index of the signal, and number of positions, of each variant, (V,) each.
-    weights
-        Probability of each variant among those of its signal, (V,).
+    weights, noises
+        Probability of each variant among those of its signal, and that a residue of the background stays, (V,) each.
     codes, alterations
-        Amino acid of each position of a variant (or `WILDCARD` or `GAP`), and probability that this position is the
-        altered one, (V, L) each.
-    noises
-        Probability that a residue of the background stays, (V,).
+        Amino acid of each position (or `WILDCARD`, `GAP`), and probability that it is the altered one, (V, L) each.
     """
 
     signals: NDArray[np.int64]
@@ -277,10 +272,8 @@ class _Motifs(NamedTuple):
 
     Attributes
     ----------
-    n_signals
-        Number of signals, S.
-    variants
-        Variants of all motifs.
+    n_signals, variants
+        Number of signals, S, and variants of all their motifs.
     starts
         Probability of each start of a variant in a sequence of each length, (V, length, start).
     frequencies

@@ -28,7 +28,7 @@ COMPILED_CODE = threading.Lock()
 ROUNDING = 1e-6
 """Number that is added to the ends of strata, so that rounding does not cut off the last sequence."""
 
-_FRACTION_ROUNDING = 1e-9  # 0.15 * 60 is a little more than 9 in floating point, but 9 sequences are kept
+_FRACTION_ROUNDING = 1e-9  # 0.07 * 100 is a little more than 7 in floating point, but 7 sequences are kept
 
 
 def draw_rows(sizes: Tensor, max_rows: int, keys: Tensor, *, total: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
