@@ -119,7 +119,7 @@ def train(
 @njit(nogil=True, error_model="numpy")
 def _train_weights(
     matrix: NDArray[Any],
-    target: NDArray[np.float64],
+    labels: NDArray[np.float64],
     batches: NDArray[np.int64],
     n_updates: int,
     settings: NDArray[np.float64],
@@ -136,7 +136,7 @@ def _train_weights(
     for update in range(-1, n_batches):  # the first round only computes the log-odds of the first batch
         if update >= 0:
             rows, index = batches[update], n_updates + update
-            constants = _begin_update(log_odds, target, rows, index, settings, intercept, residual)
+            constants = _begin_update(log_odds, labels, rows, index, settings, intercept, residual)
         log_odds[:] = intercept[0]
         for start in range(0, n_columns, _BLOCK):
             columns = slice(start, min(start + _BLOCK, n_columns))
@@ -152,7 +152,7 @@ def _train_weights(
 @njit(nogil=True, error_model="numpy")
 def _begin_update(
     log_odds: NDArray[np.float64],
-    target: NDArray[np.float64],
+    labels: NDArray[np.float64],
     rows: NDArray[np.int64],
     update: int,
     settings: NDArray[np.float64],
@@ -163,7 +163,7 @@ def _begin_update(
     rate, l1, l2, beta_1, beta_2, epsilon = settings
     intercept_gradient = 0.0
     for i in range(len(rows)):
-        error = (1 / (1 + np.exp(-log_odds[i])) - target[rows[i]]) / len(rows)
+        error = (1 / (1 + np.exp(-log_odds[i])) - labels[rows[i]]) / len(rows)
         residual[i] = error
         intercept_gradient += error
     step, correction = rate / (1 - beta_1 ** (update + 1)), 1 / np.sqrt(1 - beta_2 ** (update + 1))

@@ -117,10 +117,10 @@ def _find_critical_fisher_sums(thresholds: ArrayLike, labels: NDArray[np.int64])
 
 
 def _compute_p_values_by_fisher(
-    totals: ArrayLike, carriers: ArrayLike, labels: NDArray[np.int64]
+    label_sums: ArrayLike, carriers: ArrayLike, labels: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return the p-values of Fisher's exact test; the parameters are those of `AssociationTest.compute_p_values`."""
-    return compute_fisher_p_values(totals, carriers, int(labels.sum()), len(labels))
+    """Return the p-values of Fisher's exact test, (M,); parameters as of `AssociationTest.compute_p_values`."""
+    return compute_fisher_p_values(label_sums, carriers, int(labels.sum()), len(labels))
 
 
 def _compute_rank_sum_moments(carriers: NDArray[np.int64], ranks: NDArray[np.int64]) -> tuple[Any, Any]:
@@ -139,12 +139,12 @@ def _find_critical_rank_sums(thresholds: ArrayLike, labels: NDArray[np.int64]) -
 
 
 def _compute_p_values_by_rank_sum(
-    totals: ArrayLike, carriers: ArrayLike, labels: NDArray[np.int64]
+    label_sums: ArrayLike, carriers: ArrayLike, labels: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return the p-value of each rank sum of the carriers, by the normal approximation."""
-    a, n = np.broadcast_arrays(np.asarray(totals, np.int64), np.asarray(carriers, np.int64))
+    """Return the p-values of rank sums, (M,), by the normal approximation; parameters as of `AssociationTest`."""
+    sums, n = np.broadcast_arrays(np.asarray(label_sums, np.int64), np.asarray(carriers, np.int64))
     mean, deviation = _compute_rank_sum_moments(n, labels)
-    z = np.divide(a - mean, deviation, out=np.full(a.shape, -np.inf), where=deviation > 0)
+    z = np.divide(sums - mean, deviation, out=np.full(sums.shape, -np.inf), where=deviation > 0)
     return np.asarray(ndtr(-z))
 
 

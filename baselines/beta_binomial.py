@@ -5,6 +5,8 @@ Letters: B repertoires, n different pairs of counts.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaln, digamma, expit, gammaln, zeta
@@ -24,6 +26,16 @@ _LARGE = 100.0  # from here on Stirling's series in `_compute_log_gamma_ratio` i
 _MAX_STEP = 2.0
 _MAX_STEPS = 200
 _MIN_DAMPING, _MAX_DAMPING = 1e-12, 1e12
+
+
+class _Derivatives(NamedTuple):
+    """First and second derivatives of the loss by the two numbers that are optimised, `rate` and `size`."""
+
+    by_rate: float
+    by_size: float
+    rate_rate: float
+    size_size: float
+    rate_size: float
 
 
 def compute_beta_binomial_log_pmf(k: ArrayLike, n: ArrayLike, alpha: float, beta: float) -> Floats:
@@ -80,12 +92,13 @@ def _minimise_loss(k: Floats, n: Floats, weights: NDArray[np.int64], rate: float
     """Return the rate and the size of least loss, by Newton's method; a step is damped until it lowers the loss."""
     loss, damping = _compute_loss(k, n, weights, *_convert_to_alpha_beta(rate, size)), _MIN_DAMPING
     for _ in range(_MAX_STEPS):
-        (by_rate, by_size), curvature = _compute_derivatives(k, n, weights, *_convert_to_alpha_beta(rate, size))
-        if (size >= _MAX_SIZE and by_size < 0) or (size <= _MIN_SIZE and by_size > 0):
-            by_size, curvature = 0.0, (curvature[0], curvature[1], 0.0)  # the size stays at the end of its range
+        derivatives = _compute_derivatives(k, n, weights, *_convert_to_alpha_beta(rate, size))
+        is_at_end = (size >= _MAX_SIZE and derivatives.by_size < 0) or (size <= _MIN_SIZE and derivatives.by_size > 0)
+        if is_at_end:
+            derivatives = derivatives._replace(by_size=0.0, rate_size=0.0)  # the size stays at the end of its range
         while True:
-            step = _compute_newton_step(by_rate, by_size, curvature, damping)
-            new = rate + step[0], min(max(size + step[1], _MIN_SIZE), _MAX_SIZE)
+            rate_step, size_step = _compute_newton_step(derivatives, damping)
+            new = rate + rate_step, min(max(size + size_step, _MIN_SIZE), _MAX_SIZE)
             new_loss = _compute_loss(k, n, weights, *_convert_to_alpha_beta(*new))
             if new_loss <= loss or damping > _MAX_DAMPING:
                 break
@@ -96,11 +109,9 @@ def _minimise_loss(k: Floats, n: Floats, weights: NDArray[np.int64], rate: float
     return rate, size
 
 
-def _compute_newton_step(
-    by_rate: float, by_size: float, curvature: tuple[float, float, float], damping: float
-) -> tuple[float, float]:
-    """Return Newton's step; enough is added to both second derivatives that the step lowers the loss."""
-    a, b, mixed = curvature
+def _compute_newton_step(derivatives: _Derivatives, damping: float) -> tuple[float, float]:
+    """Return Newton's step of rate and size; enough is added to both second derivatives that it lowers the loss."""
+    by_rate, by_size, a, b, mixed = derivatives
     middle, radius = (a + b) / 2, float(np.hypot((a - b) / 2, mixed))  # the eigenvalues are middle +- radius
     added = max(0.0, radius - middle) + damping * (abs(middle) + radius) + 1e-300
     a, b = a + added, b + added
@@ -114,10 +125,8 @@ def _compute_loss(k: Floats, n: Floats, weights: NDArray[np.int64], alpha: float
     return -float((weights * _compute_log_beta_ratio(k, n, alpha, beta)).sum())
 
 
-def _compute_derivatives(
-    k: Floats, n: Floats, weights: NDArray[np.int64], alpha: float, beta: float
-) -> tuple[tuple[float, float], tuple[float, float, float]]:
-    """Return the first derivatives of the loss by rate and size, and the second ones: by rate, by size, mixed."""
+def _compute_derivatives(k: Floats, n: Floats, weights: NDArray[np.int64], alpha: float, beta: float) -> _Derivatives:
+    """Return the derivatives of the loss at these alpha and beta."""
     size, half_mean = alpha + beta, alpha * beta / (alpha + beta)  # half the harmonic mean of alpha and beta
     counts = ((k, alpha), (n - k, beta), (n, size))
     first = [float((weights * (digamma(m + x) - digamma(x))).sum()) for m, x in counts]
@@ -127,7 +136,7 @@ def _compute_derivatives(
     rate_rate = half_mean**2 * (second[0] + second[1]) + by_rate * (beta - alpha) / size
     size_size = alpha**2 * second[0] + beta**2 * second[1] - size**2 * second[2] + by_size
     mixed = half_mean * (alpha * second[0] - beta * second[1]) + by_rate
-    return (-by_rate, -by_size), (-rate_rate, -size_size, -mixed)
+    return _Derivatives(-by_rate, -by_size, -rate_rate, -size_size, -mixed)
 
 
 def _compute_log_beta_ratio(k: Floats, n: Floats, alpha: float, beta: float) -> Floats:

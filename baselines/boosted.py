@@ -132,8 +132,8 @@ class _BoostedTrees(RepertoireEstimator):
         self.patterns_, self.kmers_ = _select_most_correlated(X, labels, self.n_selected, self.max_gap)
         self.v_names_, self.j_names_ = learn_gene_names(X, X.gene_fields)
         self.depth_ = find_common_depth(X)
-        kind = HistGradientBoostingRegressor if is_number else HistGradientBoostingClassifier
-        model = kind(
+        model_class = HistGradientBoostingRegressor if is_number else HistGradientBoostingClassifier
+        model = model_class(
             max_iter=self.max_iter,
             learning_rate=self.learning_rate,
             max_leaf_nodes=self.max_leaf_nodes,

@@ -187,28 +187,38 @@ def _select_sequences(
 
     def encode_pairs(start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the indices of the clones in a block, and the pair of each as one whole number."""
-        indices, label_sums, n_carriers = count_clone_carriers(clones, start, stop, units)
-        return indices, n_carriers * (n_positive + 1) + label_sums
+        counts = count_clone_carriers(clones, start, stop, units)
+        return counts.indices, counts.n_carriers * (n_positive + 1) + counts.label_sums
 
-    counts = np.zeros((n_all + 1) * (n_positive + 1), np.int64)
-    for _, codes in run_over_clones(encode_pairs, len(clones)):
-        values, sizes = np.unique(codes, return_counts=True)
-        counts[values] += sizes
-    occurring = np.flatnonzero(counts)
+    n_clones_of_pair = np.zeros((n_all + 1) * (n_positive + 1), np.int64)
+    for _, pairs in run_over_clones(encode_pairs, len(clones)):
+        values, sizes = np.unique(pairs, return_counts=True)
+        n_clones_of_pair[values] += sizes
+    phi, is_good_enough = _rank_pairs(n_clones_of_pair, n_positive, n_all, n_selected)
+    good_indices, good_pairs = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for indices, pairs in run_over_clones(encode_pairs, len(clones)):
+        is_good = is_good_enough[pairs]
+        good_indices.append(indices[is_good])
+        good_pairs.append(pairs[is_good])
+    candidates, candidate_phi = np.concatenate(good_indices), phi[np.concatenate(good_pairs)]
+    best = np.lexsort((hash_sequences(X, clones.representative[candidates]), -candidate_phi))[:n_selected]
+    return np.asarray(clones.representative[candidates[best]]), np.asarray(candidate_phi[best])
+
+
+def _rank_pairs(
+    n_clones_of_pair: NDArray[np.int64], n_positive: int, n_all: int, n_selected: int
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return the phi coefficient of each pair of counts, and whether its clones may be among the `n_selected` best.
+
+    Pairs are whole numbers, n_carriers * (n_positive + 1) + positive carriers. Those that no clone has are -inf.
+    """
+    occurring = np.flatnonzero(n_clones_of_pair)
     n_carriers, label_sums = np.divmod(occurring, n_positive + 1)
-    phi = np.full(len(counts), -np.inf)
+    phi = np.full(len(n_clones_of_pair), -np.inf)
     phi[occurring] = compute_phi_coefficients(label_sums, n_carriers, n_positive, n_all)
-    order = occurring[np.argsort(-phi[occurring], kind="stable")]
-    best_pairs = order[: int(np.searchsorted(np.cumsum(counts[order]), n_selected)) + 1]
-    is_good_enough = phi >= phi[best_pairs].min(initial=np.inf)
-    blocks = [
-        (indices[is_good_enough[codes]], phi[codes[is_good_enough[codes]]])
-        for indices, codes in run_over_clones(encode_pairs, len(clones))
-    ]
-    candidates = np.concatenate([np.zeros(0, np.int64), *(indices for indices, _ in blocks)])
-    strength = np.concatenate([np.zeros(0), *(coefficients for _, coefficients in blocks)])
-    best = np.lexsort((hash_sequences(X, clones.representative[candidates]), -strength))[:n_selected]
-    return np.asarray(clones.representative[candidates[best]]), np.asarray(strength[best])
+    best_first = occurring[np.argsort(-phi[occurring], kind="stable")]
+    n_pairs = int(np.searchsorted(np.cumsum(n_clones_of_pair[best_first]), n_selected)) + 1
+    return phi, phi >= phi[best_first[:n_pairs]].min(initial=np.inf)
 
 
 def _find_present_kmers(X: RepertoireDataset) -> NDArray[np.bool_]:

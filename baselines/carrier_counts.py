@@ -12,7 +12,7 @@ Letters: B repertoires of the container, U units, M clones, n some of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
@@ -28,6 +28,7 @@ from deeprc.progress import track
 __all__ = [
     "MIN_CARRIERS",
     "AssociatedClones",
+    "CountedClones",
     "CountedUnits",
     "count_clone_carriers",
     "find_associated_clones",
@@ -78,6 +79,33 @@ class CountedUnits(NamedTuple):
         return np.repeat(self.label_sum // self.weight, self.weight).astype(np.int64)
 
 
+class CountedClones(NamedTuple):
+    """n clones with their carriers.
+
+    Attributes
+    ----------
+    indices
+        Indices of the clones among all clones, (n,).
+    label_sums, n_carriers
+        Sum of the labels of each clone's carriers, and number of these carriers, (n,) each.
+    """
+
+    indices: NDArray[np.int64]
+    label_sums: NDArray[np.int64]
+    n_carriers: NDArray[np.int64]
+
+    def take(self, is_taken: NDArray[np.bool_]) -> CountedClones:
+        """Return some of the clones, by a flag of each, (n,)."""
+        return CountedClones(*(column[is_taken] for column in self))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[CountedClones]) -> CountedClones:
+        """Join the clones of several parts, in their order."""
+        if not parts:
+            return cls(*np.zeros((3, 0), np.int64))
+        return cls(*map(np.concatenate, zip(*parts, strict=True)))
+
+
 class AssociatedClones(NamedTuple):
     """The n clones whose association with the labels has a p-value below a threshold, in the order of all clones.
 
@@ -106,15 +134,15 @@ def find_associated_clones(
     """Return the clones that are associated with the labels of units; the clones are those of the units' container."""
     needed = test.find_critical_sums([threshold], units.labels())[0]
 
-    def find(start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], int]:
-        indices, label_sums, n_carriers = count_clone_carriers(clones, start, stop, units)
-        is_associated = label_sums >= needed[n_carriers]
-        return indices[is_associated], label_sums[is_associated], n_carriers[is_associated], len(indices)
+    def find(start: int, stop: int) -> tuple[CountedClones, int]:
+        """Return the associated clones of a block, and how many clones were tested there."""
+        tested = count_clone_carriers(clones, start, stop, units)
+        return tested.take(tested.label_sums >= needed[tested.n_carriers]), len(tested.indices)
 
-    blocks = [(np.zeros(0, np.int64),) * 3 + (0,), *run_over_clones(find, len(clones))]
-    indices, label_sums, n_carriers = (np.concatenate([block[column] for block in blocks]) for column in range(3))
-    p_values = test.compute_p_values(label_sums, n_carriers, units.labels())
-    return AssociatedClones(indices, label_sums, n_carriers, p_values, sum(block[3] for block in blocks))
+    blocks = list(run_over_clones(find, len(clones)))
+    associated = CountedClones.concatenate([found for found, _ in blocks])
+    p_values = test.compute_p_values(associated.label_sums, associated.n_carriers, units.labels())
+    return AssociatedClones(*associated, p_values, n_tested=sum(n_tested for _, n_tested in blocks))
 
 
 def run_over_clones(work: Callable[[int, int], _Result], n: int) -> Iterator[_Result]:
@@ -125,20 +153,12 @@ def run_over_clones(work: Callable[[int, int], _Result], n: int) -> Iterator[_Re
         yield from track(results, "comparing clones with labels", len(bounds))
 
 
-def count_clone_carriers(
-    clones: CloneCarriers, start: int, stop: int, units: CountedUnits
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the clones from `start` to `stop` that at least two different carriers have.
-
-    Returns
-    -------
-    tuple
-        Indices among all clones, sum of the labels of each clone's carriers, and number of these carriers, (n,) each.
-    """
+def count_clone_carriers(clones: CloneCarriers, start: int, stop: int, units: CountedUnits) -> CountedClones:
+    """Return the clones from `start` to `stop` that at least two different carriers have."""
     arrays = units.unit_of, units.label_sum, units.weight
     label_sums, n_carriers, n_different = _count_block(clones.offsets[start : stop + 1], clones.carriers, *arrays)
     counted = np.flatnonzero(n_different >= MIN_CARRIERS)
-    return counted + start, label_sums[counted], n_carriers[counted]
+    return CountedClones(counted + start, label_sums[counted], n_carriers[counted])
 
 
 @njit(nogil=True)

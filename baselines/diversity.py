@@ -210,12 +210,13 @@ def compute_rarefied_richness(values: Integers, times: Integers, depth: int) -> 
 @njit(nogil=True)
 def _compute_expected_clones(values: Integers, times: Integers, total: int, depth: int) -> float:
     """Return the expected number of clones among `depth` of all `total` counts; `times` clones have each value."""
-    expected, missed, c = 0.0, 1.0, 0
+    expected = 0.0
+    p_absent, abundance = 1.0, 0  # probability that none of the counts of a clone with this abundance is drawn
     for i in range(len(values)):
-        if missed > _NEGLIGIBLE:  # `missed`: the probability that none of c counts is drawn
-            missed *= _compute_absence_probability(total - c, values[i] - c, depth)
-            c = values[i]
-        expected += times[i] * (1 - missed)
+        if p_absent > _NEGLIGIBLE:
+            p_absent *= _compute_absence_probability(total - abundance, values[i] - abundance, depth)
+            abundance = values[i]
+        expected += times[i] * (1 - p_absent)
     return expected
 
 

@@ -30,10 +30,10 @@ class DualSolution(NamedTuple):
     weights: Floats
     intercept: float
 
-    def compute_objective(self, gram: Floats, target: Floats, C: float) -> float:
+    def compute_objective(self, gram: Floats, labels: Floats, C: float) -> float:
         """Return C * sum of losses + |w|^2 / 2; see `fit_dual_logistic`."""
         log_odds = self.compute_scores(gram)
-        losses = np.logaddexp(0, log_odds) - target * log_odds
+        losses = np.logaddexp(0, log_odds) - labels * log_odds
         return C * float(losses.sum()) + 0.5 * float(self.weights @ (log_odds - self.intercept))
 
     def compute_scores(self, gram: Floats) -> Floats:
@@ -47,7 +47,7 @@ class DualSolution(NamedTuple):
 
 
 def fit_dual_logistic(
-    gram: Floats, target: Floats, C: float, *, start: DualSolution | None = None, tolerance: float = 1e-6
+    gram: Floats, labels: Floats, C: float, *, start: DualSolution | None = None, tolerance: float = 1e-6
 ) -> DualSolution:
     """Minimise C * sum of losses + |w|^2 / 2 by Newton's method with step halving; the intercept has no penalty.
 
@@ -58,8 +58,8 @@ def fit_dual_logistic(
     ----------
     gram
         Inner products of the rows, (B, B).
-    target
-        1 for rows of the second class, 0 for the others, (B,); both occur.
+    labels
+        Label of each row, (B,): 1 for the second class, 0 for the first; both occur.
     C
         Weight of the losses.
     start
@@ -67,14 +67,15 @@ def fit_dual_logistic(
     tolerance
         The steps end if the next one promises to lower the objective by less than about this share of it.
     """
-    share = float(target.mean())
-    solution = start or DualSolution(np.zeros(len(target)), float(np.log(share / (1 - share))))
-    objective = solution.compute_objective(gram, target, C)
+    positive_share = float(labels.mean())
+    null_intercept = float(np.log(positive_share / (1 - positive_share)))  # with coefficients of 0
+    solution = start or DualSolution(np.zeros(len(labels)), null_intercept)
+    objective = solution.compute_objective(gram, labels, C)
     for _ in range(_MAX_STEPS):
-        minimum = _minimise_quadratic_model(gram, solution.compute_scores(gram), target, C)
+        minimum = _minimise_quadratic_model(gram, solution.compute_scores(gram), labels, C)
         for halvings in range(_MAX_HALVINGS):
             shortened = solution.move_towards(minimum, 0.5**halvings)
-            new_objective = shortened.compute_objective(gram, target, C)
+            new_objective = shortened.compute_objective(gram, labels, C)
             if new_objective <= objective:
                 break
         else:
@@ -85,14 +86,14 @@ def fit_dual_logistic(
     return solution
 
 
-def _minimise_quadratic_model(gram: Floats, log_odds: Floats, target: Floats, C: float) -> DualSolution:
+def _minimise_quadratic_model(gram: Floats, log_odds: Floats, labels: Floats, C: float) -> DualSolution:
     """Return the minimum of the quadratic function with the objective's slope and curvature at these log-odds, (B,)."""
     probability = expit(log_odds)
     curvature = C * np.maximum(probability * (1 - probability), _MIN_CURVATURE)
     root = np.sqrt(curvature)
     system = root[:, None] * gram * root
     system[np.diag_indices_from(system)] += 1
-    linear = curvature * log_odds + C * (target - probability)
+    linear = curvature * log_odds + C * (labels - probability)
     factor = cho_factor(system, lower=True, overwrite_a=True, check_finite=False)
     # the weights for an intercept of 0, and by how much they fall per unit of the intercept, which makes their sum 0
     at_zero, per_unit = (

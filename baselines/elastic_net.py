@@ -21,6 +21,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,10 +41,10 @@ __all__ = ["Solution", "fit_elastic_net_path"]
 
 _logger = logging.getLogger(__name__)
 
-_GRID = 10**0.25  # ratio of two neighbouring values of C from which others start
-_GRID_TOLERANCE = 1e-2
+_GRID_RATIO = 10**0.25  # ratio of two neighbouring values of C on the grid, from which other values start
+_GRID_TOLERANCE = 1e-2  # relative duality gap of the solutions on the grid
 _MIN_WORKING_SET = 64  # smallest number of columns
-_NEAR = 0.8  # a column joins the working set from this share of the slope at which its coefficient leaves 0
+_MIN_SLOPE_SHARE = 0.8  # of the slope at which a coefficient leaves 0; from here on, a column joins the working set
 _MAX_CHECKS = 100
 _MAX_STEPS = 200  # largest number of Newton steps
 _MIN_CURVATURE = 1e-10  # smallest curvature of a row's loss
@@ -115,42 +116,45 @@ def fit_elastic_net_path(
     if not 0 <= l1_ratio <= 1:
         raise InputError(f"l1_ratio: expected a share between 0 and 1, found {l1_ratio}")
     Cs = [check_positive("C", C) for C in Cs]
-    columns = StandardisedColumns(matrix, scale=scale)
-    target = positive.astype(np.float64)
+    standardised = StandardisedColumns(matrix, scale=scale)
+    labels = positive.astype(np.float64)
     if l1_ratio == 0:
-        return _fit_l2_path(columns, target, Cs, tolerance)
+        return _fit_l2_path(standardised, labels, Cs, tolerance)
     with limit_blas_threads():
-        return _fit_l1_path(columns, target, Cs, l1_ratio, tolerance)
+        return _fit_l1_path(standardised, labels, Cs, l1_ratio, tolerance)
 
 
 def _fit_l1_path(
-    columns: StandardisedColumns, target: Floats, Cs: Sequence[float], l1_ratio: float, tolerance: float
+    standardised: StandardisedColumns, labels: Floats, Cs: Sequence[float], l1_ratio: float, tolerance: float
 ) -> Iterator[Solution]:
-    """Solve with an l1 penalty: for the grid in rising order, and from its values for each C."""
-    share = float(target.mean())
-    products = columns.compute_products(share - target)
-    steepest = float(np.abs(products).max(initial=0))
-    smallest = l1_ratio / steepest if steepest > 0 else np.inf  # up to this C all coefficients are 0
-    null = _State(np.zeros(0, np.int64), np.zeros(0), float(np.log(share / (1 - share))), products, 0.0)
-    start, n_steps, solution_of = null, 0, {}
+    """Solve with an l1 penalty: on a grid of C in rising order, and for each C from the next smaller one of the grid.
+
+    The grid begins at the largest C with which all coefficients are 0.
+    """
+    positive_share = float(labels.mean())
+    null_products = standardised.compute_products(positive_share - labels)
+    steepest = float(np.abs(null_products).max(initial=0))
+    null_C = l1_ratio / steepest if steepest > 0 else np.inf  # with this C or less, all coefficients are 0
+    null_intercept = float(np.log(positive_share / (1 - positive_share)))
+    null = _SolverState(np.zeros(0, np.int64), np.zeros(0), null_intercept, null_products, 0.0)
+    on_grid, n_grid_steps = null, 0  # the last solution on the grid
+    solution_of: dict[float, Solution] = {}
     for C in sorted(set(Cs)):
-        if smallest >= C:
-            solution_of[C] = _make_solution(columns, null, C, tolerance)
+        if null_C >= C:
+            solution_of[C] = _make_solution(standardised, null, C, tolerance)
             continue
-        while smallest * _GRID ** (n_steps + 1) <= C:
-            n_steps += 1
-            start = _solve_on_working_sets(
-                columns, target, start, smallest * _GRID**n_steps, l1_ratio, max(tolerance, _GRID_TOLERANCE)
-            )
-        solution_of[C] = _make_solution(
-            columns, _solve_on_working_sets(columns, target, start, C, l1_ratio, tolerance), C, tolerance
-        )
+        while (next_grid_C := null_C * _GRID_RATIO ** (n_grid_steps + 1)) <= C:
+            grid_tolerance = max(tolerance, _GRID_TOLERANCE)
+            on_grid = _solve_on_working_sets(standardised, labels, on_grid, next_grid_C, l1_ratio, grid_tolerance)
+            n_grid_steps += 1
+        solved = _solve_on_working_sets(standardised, labels, on_grid, C, l1_ratio, tolerance)
+        solution_of[C] = _make_solution(standardised, solved, C, tolerance)
     return iter([solution_of[C] for C in Cs])
 
 
 @dataclass(frozen=True)
-class _State:
-    """The state of the solver.
+class _SolverState:
+    """The state of the solver, a solution for the standardised columns.
 
     Attributes
     ----------
@@ -171,36 +175,38 @@ class _State:
     gap: float
 
 
-def _make_solution(columns: StandardisedColumns, state: _State, C: float, tolerance: float) -> Solution:
+def _make_solution(standardised: StandardisedColumns, state: _SolverState, C: float, tolerance: float) -> Solution:
+    """Return a solution for the columns as they were before they were centred and scaled; log if it is not exact."""
     if state.gap > tolerance:
         _logger.warning("logistic regression, C = %g: not converged, the relative duality gap is %.1e", C, state.gap)
     order = np.argsort(state.chosen)
     order = order[state.weights[order] != 0]
     chosen = state.chosen[order]
-    coefficients = state.weights[order] * columns.factor[chosen]
-    return Solution(chosen, coefficients, float(state.intercept - coefficients @ columns.centre[chosen]), state.gap)
+    coefficients = state.weights[order] * standardised.factor[chosen]
+    intercept = float(state.intercept - coefficients @ standardised.centre[chosen])
+    return Solution(chosen, coefficients, intercept, state.gap)
 
 
 def _solve_on_working_sets(
-    columns: StandardisedColumns, target: Floats, start: _State, C: float, l1: float, tolerance: float
-) -> _State:
+    standardised: StandardisedColumns, labels: Floats, start: _SolverState, C: float, l1: float, tolerance: float
+) -> _SolverState:
     """Return the solution on growing working sets; all columns are checked after each set."""
     objective = Objective(C, l1, 1 - l1)
     chosen, weights, intercept, products = start.chosen, start.weights, np.array([start.intercept]), start.products
-    z = columns.take(chosen)
-    residual, primal = compute_residual(z, target, weights, intercept, objective)
+    z = standardised.take(chosen)
+    residual, primal = compute_residual(z, labels, weights, intercept, objective)
     gap = float(compute_relative_gap(primal, residual, C * np.abs(products), objective))
     for _ in range(_MAX_CHECKS):
         if gap <= tolerance:
             break
         used = weights != 0
         chosen, weights = _enlarge_working_set(chosen[used], weights[used], C * np.abs(products), l1)
-        z = columns.take(chosen)
-        descend(z, target, weights, intercept, objective, max(0.3 * tolerance, 0.1 * gap))
-        residual, primal = compute_residual(z, target, weights, intercept, objective)
-        products = columns.compute_products(residual)
+        z = standardised.take(chosen)
+        descend(z, labels, weights, intercept, objective, max(0.3 * tolerance, 0.1 * gap))
+        residual, primal = compute_residual(z, labels, weights, intercept, objective)
+        products = standardised.compute_products(residual)
         gap = float(compute_relative_gap(primal, residual, C * np.abs(products), objective))
-    return _State(chosen, weights, float(intercept[0]), products, gap)
+    return _SolverState(chosen, weights, float(intercept[0]), products, gap)
 
 
 def _enlarge_working_set(
@@ -211,7 +217,7 @@ def _enlarge_working_set(
     `abs_gradient` is the absolute derivative of the loss by each column's weight, (M,).
     """
     size = max(_MIN_WORKING_SET, 2 * len(chosen))
-    steepest = np.flatnonzero(abs_gradient > _NEAR * l1)
+    steepest = np.flatnonzero(abs_gradient > _MIN_SLOPE_SHARE * l1)
     if len(steepest) > size:
         steepest = steepest[np.argpartition(abs_gradient[steepest], len(steepest) - size)[len(steepest) - size :]]
     enlarged = np.concatenate([chosen, np.setdiff1d(steepest, chosen)])
@@ -219,47 +225,63 @@ def _enlarge_working_set(
 
 
 def _fit_l2_path(
-    columns: StandardisedColumns, target: Floats, Cs: Sequence[float], tolerance: float
+    standardised: StandardisedColumns, labels: Floats, Cs: Sequence[float], tolerance: float
 ) -> Iterator[Solution]:
     """Solve with the l2 penalty alone: by the columns if there are no more of them than rows, else by the rows."""
-    is_narrow = columns.shape[1] <= columns.shape[0]
+    n_rows, n_columns = standardised.shape
     with limit_blas_threads():
-        matrix = columns.take(np.arange(columns.shape[1])) if is_narrow else columns.compute_gram()  # (M, B) or (B, B)
-    varies = np.flatnonzero(columns.factor)
-    for C in Cs:
-        objective = Objective(C, 0.0, 1.0)
-        if is_narrow:
-            with limit_blas_threads():
-                weights, intercept = _fit_l2_by_columns(matrix.T, target, C, tolerance)
-            residual, primal = compute_residual(matrix, target, weights, intercept, objective)
+        if n_columns <= n_rows:
+            solve = partial(_solve_by_columns, standardised, standardised.take(np.arange(n_columns)))
         else:
-            with limit_blas_threads():
-                dual = fit_dual_logistic(matrix, target, C, tolerance=tolerance)
-                primal = dual.compute_objective(matrix, target, C)
-            residual, intercept = -dual.weights / C, np.array([dual.intercept])
-        products = columns.compute_products(residual)
-        gap = float(compute_relative_gap(primal, residual, C * np.abs(products), objective))
-        coefficients = weights if is_narrow else -C * products
-        yield _make_solution(
-            columns, _State(varies, coefficients[varies], float(intercept[0]), products, gap), C, tolerance
-        )
+            solve = partial(_solve_by_rows, standardised, standardised.compute_gram())
+    for C in Cs:
+        yield _make_solution(standardised, solve(labels, C, tolerance), C, tolerance)
 
 
-def _fit_l2_by_columns(rows: Floats, target: Floats, C: float, tolerance: float) -> tuple[Floats, Floats]:
+def _solve_by_columns(
+    standardised: StandardisedColumns, z: Floats, labels: Floats, C: float, tolerance: float
+) -> _SolverState:
+    """Return the solution with the l2 penalty alone, from all columns as the rows of a dense array, z (M, B)."""
+    objective = Objective(C, 0.0, 1.0)
+    with limit_blas_threads():
+        weights, intercept = _fit_l2_by_columns(z.T, labels, C, tolerance)
+    residual, primal = compute_residual(z, labels, weights, intercept, objective)
+    products = standardised.compute_products(residual)
+    gap = float(compute_relative_gap(primal, residual, C * np.abs(products), objective))
+    varying = np.flatnonzero(standardised.factor)
+    return _SolverState(varying, weights[varying], float(intercept[0]), products, gap)
+
+
+def _solve_by_rows(
+    standardised: StandardisedColumns, gram: Floats, labels: Floats, C: float, tolerance: float
+) -> _SolverState:
+    """Return the solution with the l2 penalty alone, from the inner products of the rows, (B, B)."""
+    with limit_blas_threads():
+        dual = fit_dual_logistic(gram, labels, C, tolerance=tolerance)
+        primal = dual.compute_objective(gram, labels, C)
+    residual = -dual.weights / C
+    products = standardised.compute_products(residual)
+    gap = float(compute_relative_gap(primal, residual, C * np.abs(products), Objective(C, 0.0, 1.0)))
+    varying = np.flatnonzero(standardised.factor)
+    weights = -C * products  # the sum of the rows, weighted by `dual.weights`
+    return _SolverState(varying, weights[varying], dual.intercept, products, gap)
+
+
+def _fit_l2_by_columns(rows: Floats, labels: Floats, C: float, tolerance: float) -> tuple[Floats, Floats]:
     """Return the weights of few columns, (M,), and the intercept, (1,), by Newton's method with step halving."""
-    design = np.column_stack([rows, np.ones(len(target))])
+    design = np.column_stack([rows, np.ones(len(labels))])
     ridge = np.append(np.ones(rows.shape[1]), 0.0)
     solution = np.zeros(design.shape[1])
-    solution[-1] = np.log(target.mean() / (1 - target.mean()))
+    solution[-1] = np.log(labels.mean() / (1 - labels.mean()))  # the intercept
 
     def compute_objective(candidate: Floats) -> float:
         log_odds = design @ candidate
-        return C * float(np.sum(np.logaddexp(0, log_odds) - target * log_odds)) + 0.5 * float(ridge @ candidate**2)
+        return C * float(np.sum(np.logaddexp(0, log_odds) - labels * log_odds)) + 0.5 * float(ridge @ candidate**2)
 
     objective = compute_objective(solution)
     for _ in range(_MAX_STEPS):
         probability = expit(design @ solution)
-        gradient = C * (design.T @ (probability - target)) + ridge * solution
+        gradient = C * (design.T @ (probability - labels)) + ridge * solution
         root = np.sqrt(C * np.maximum(probability * (1 - probability), _MIN_CURVATURE))[:, None] * design
         step = -cho_solve(cho_factor(root.T @ root + np.diag(ridge)), gradient)
         length, decrement = 1.0, float(gradient @ step)

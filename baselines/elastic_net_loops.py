@@ -18,10 +18,14 @@ __all__ = ["Objective", "compute_relative_gap", "compute_residual", "descend"]
 
 _MAX_STEPS = 200  # largest number of Newton steps on one working set
 _MAX_SWEEPS = 500  # largest number of sweeps of coordinate descent in one Newton step
-_LEAP_EVERY, _MAX_SHORTENINGS = 20, 8  # sweeps between two leaps; how often the length of a leap is divided by 4
+_JOINT_STEP_EVERY = 20  # sweeps between two joint steps of all weights, see `_minimise_jointly`
+_MAX_SHORTENINGS = 8  # how often the length of a joint step is divided by 4
 _DIAGONAL_SHARE = 1e-10  # share that is added to a diagonal, so that equal columns can be solved for
 _MAX_HALVINGS = 40  # largest number of halvings of a Newton step
 _MIN_CURVATURE = 1e-10  # smallest curvature of a row's loss
+_MIN_HESSIAN = 1e-12  # smallest curvature of the objective along one weight
+_ARMIJO_SHARE = 0.01  # smallest share of the predicted change of the objective that a step must reach
+_MAX_INTERCEPT_STEPS = 50  # largest number of Newton steps of the intercept alone
 
 
 class Objective(NamedTuple):
@@ -34,7 +38,7 @@ class Objective(NamedTuple):
 
 @njit(nogil=True)
 def descend(
-    z: Floats, target: Floats, weights: Floats, intercept: Floats, objective: Objective, tolerance: float
+    z: Floats, labels: Floats, weights: Floats, intercept: Floats, objective: Objective, tolerance: float
 ) -> None:
     """Minimise the objective over the columns of a working set until the relative duality gap is at the tolerance.
 
@@ -42,8 +46,8 @@ def descend(
     ----------
     z
         Columns of the working set, as rows, (n, B).
-    target
-        1 for rows of the second class, 0 for the others, (B,).
+    labels
+        Label of each row, (B,): 1 for the second class, 0 for the first.
     weights, intercept
         Weights and intercept to start from, (n,) and (1,); they are changed in place to the solution.
     """
@@ -51,7 +55,7 @@ def descend(
     n = len(weights)
     gradient, abs_gradient, new_weights = np.empty(n), np.empty(n), np.empty(n)
     for _ in range(_MAX_STEPS):
-        residual, primal = compute_residual(z, target, weights, intercept, objective)
+        residual, primal = compute_residual(z, labels, weights, intercept, objective)
         violation = 0.0
         for j in range(n):
             gradient[j] = C * np.dot(z[j], residual)
@@ -75,8 +79,8 @@ def descend(
             for j in range(n):
                 new_weights[j] = weights[j] + length * step[j]
             if (
-                C * _compute_loss(new_log_odds, target) + _compute_penalty(new_weights, l1, l2)
-                <= primal + 0.01 * length * predicted_change
+                C * _compute_loss(new_log_odds, labels) + _compute_penalty(new_weights, l1, l2)
+                <= primal + _ARMIJO_SHARE * length * predicted_change
             ):
                 break
             length *= 0.5
@@ -89,20 +93,20 @@ def descend(
 
 @njit(nogil=True)
 def compute_residual(
-    z: Floats, target: Floats, weights: Floats, intercept: Floats, objective: Objective
+    z: Floats, labels: Floats, weights: Floats, intercept: Floats, objective: Objective
 ) -> tuple[Floats, float]:
     """Return the residuals (probabilities minus labels), (B,), at the best intercept, and the objective there.
 
-    The best intercept for these weights, (M,), is searched from `intercept`, (1,), and written there. `target` are the
-    labels, (B,).
+    The best intercept for these weights, (M,), is searched from `intercept`, (1,), and written there. `labels` are
+    0 or 1, (B,).
     """
     log_odds = _compute_log_odds(z, weights, intercept[0])
-    _fit_intercept(log_odds, target, intercept)
+    _fit_intercept(log_odds, labels, intercept)
     residual = np.empty(len(log_odds))
     for row in range(len(log_odds)):
-        residual[row] = _compute_probability(log_odds[row]) - target[row]
+        residual[row] = _compute_probability(log_odds[row]) - labels[row]
     penalty = _compute_penalty(weights, objective.l1, objective.l2)
-    return residual, objective.C * _compute_loss(log_odds, target) + penalty
+    return residual, objective.C * _compute_loss(log_odds, labels) + penalty
 
 
 @njit(nogil=True)
@@ -150,11 +154,11 @@ def _compute_probability(log_odds: float) -> float:
 
 
 @njit(nogil=True)
-def _compute_loss(log_odds: Floats, target: Floats) -> float:
+def _compute_loss(log_odds: Floats, labels: Floats) -> float:
     """Return the sum of the cross-entropies of labels 0 and 1, given log-odds, without overflow."""
     total = 0.0
     for row in range(len(log_odds)):
-        margin = log_odds[row] if target[row] > 0 else -log_odds[row]
+        margin = log_odds[row] if labels[row] > 0 else -log_odds[row]
         total += max(-margin, 0.0) + np.log1p(np.exp(-abs(margin)))
     return total
 
@@ -169,14 +173,14 @@ def _compute_penalty(weights: Floats, l1: float, l2: float) -> float:
 
 
 @njit(nogil=True)
-def _fit_intercept(log_odds: Floats, target: Floats, intercept: Floats) -> None:
+def _fit_intercept(log_odds: Floats, labels: Floats, intercept: Floats) -> None:
     """Change the intercept and the log-odds, in place, until the residuals sum to 0, as a dual point requires."""
-    for _ in range(50):
+    for _ in range(_MAX_INTERCEPT_STEPS):
         error = curvature = 0.0
         for row in range(len(log_odds)):
             probability = _compute_probability(log_odds[row])
             curvature += probability * (1 - probability)
-            error += target[row] - probability
+            error += labels[row] - probability
         step = min(max(error / (curvature + _MIN_CURVATURE), -1.0), 1.0)
         intercept[0] += step
         for row in range(len(log_odds)):
@@ -197,7 +201,11 @@ def _compute_step(gradient: float, weight: float, curvature: float, l1: float) -
 def _make_newton_step(
     z: Floats, residual: Floats, weights: Floats, objective: Objective, tolerance: float
 ) -> tuple[Floats, float]:
-    """Minimise the quadratic model of the objective; return the steps of the weights, (n,), and of the intercept."""
+    """Minimise the quadratic model of the objective; return the steps of the weights, (n,), and of the intercept.
+
+    A sweep minimises the model by one weight after the other, and then by the intercept. The first sweep reads all
+    weights. The next ones read those that are not 0, until these have settled; then one more sweep reads all.
+    """
     C, l1, l2 = objective
     n, n_rows = z.shape
     curvature, model_gradient, total = np.empty(n_rows), np.empty(n_rows), 0.0
@@ -208,7 +216,7 @@ def _make_newton_step(
         model_gradient[row] = C * residual[row]  # by each row's log-odds
     current, hessian_diagonal, intercept_step = weights.copy(), np.empty(n), 0.0
     for j in range(n):
-        hessian_diagonal[j] = 1e-12 + l2
+        hessian_diagonal[j] = _MIN_HESSIAN + l2
         for row in range(n_rows):
             hessian_diagonal[j] += curvature[row] * z[j, row] * z[j, row]
     reads_all = True
@@ -233,10 +241,10 @@ def _make_newton_step(
         if largest <= tolerance:
             if reads_all:
                 break
-            reads_all = True  # the weights in use have settled: look at all others once more
+            reads_all = True
         else:
             reads_all = False
-            if sweep % _LEAP_EVERY == 0:
+            if sweep % _JOINT_STEP_EVERY == 0:
                 intercept_step += _minimise_jointly(z, model_gradient, current, curvature, l1, l2)
     for j in range(n):
         current[j] -= weights[j]

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.arrays import Floats
 from deeprc.baselines.parameters import check_whole_number
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.known_repertoires import distinguish_repertoires
@@ -74,21 +75,36 @@ def assign_grouped_folds(
         Index of the repeat; another index gives other folds.
     """
     unit_of = _find_units(digests, groups)
-    table = np.zeros((int(unit_of.max(initial=-1)) + 1, int(strata.max(initial=0)) + 1))  # (U, S)
-    np.add.at(table, (unit_of, strata), 1)
-    n = max(1, min(n_folds, int((table > 0).sum(axis=0)[table.any(axis=0)].min(initial=n_folds))))
-    names = [f"{repeat}"] * len(table)
+    counts = np.zeros((int(unit_of.max(initial=-1)) + 1, int(strata.max(initial=0)) + 1))  # of repertoires, (U, S)
+    np.add.at(counts, (unit_of, strata), 1)
+    n_units_of_stratum = (counts > 0).sum(axis=0)
+    fewest_units = int(n_units_of_stratum[n_units_of_stratum > 0].min(initial=n_folds))
+    keys = _digest_units(unit_of, digests, repeat)
+    largest_first = sorted(range(len(counts)), key=lambda unit: (-counts[unit].sum(), keys[unit]))
+    shares = counts / np.maximum(counts.sum(axis=0), 1)  # of each stratum's repertoires that a unit has, (U, S)
+    return np.asarray(_fill_folds(shares, largest_first, max(1, min(n_folds, fewest_units)))[unit_of])
+
+
+def _digest_units(unit_of: NDArray[np.int64], digests: Sequence[str], repeat: int) -> list[bytes]:
+    """Return a digest of the content of each unit, (U,), and of `repeat`, which decides between units of one size."""
+    names = [f"{repeat}"] * (int(unit_of.max(initial=-1)) + 1)
     for unit, digest in sorted(zip(unit_of.tolist(), digests, strict=True)):
         names[unit] += f" {digest}"
-    keys = [hashlib.blake2b(name.encode(), digest_size=16).digest() for name in names]
-    shares = table / np.maximum(table.sum(axis=0), 1)
-    filled = np.zeros((n, table.shape[1]))
-    fold_of = np.zeros(len(table), np.int64)
-    for unit in sorted(range(len(table)), key=lambda unit: (-table[unit].sum(), keys[unit])):
-        cost = filled @ shares[unit]
-        fold_of[unit] = min(range(n), key=lambda fold: (cost[fold], filled[fold].sum()))
-        filled[fold_of[unit]] += shares[unit]
-    return np.asarray(fold_of[unit_of])
+    return [hashlib.blake2b(name.encode(), digest_size=16).digest() for name in names]
+
+
+def _fill_folds(shares: Floats, order: Sequence[int], n_folds: int) -> NDArray[np.int64]:
+    """Return the fold of each unit, (U,): in this order, each is put into the fold that has least of its strata.
+
+    `shares` are the shares of the repertoires of each stratum that each unit has, (U, S).
+    """
+    fold_shares = np.zeros((n_folds, shares.shape[1]))
+    fold_of = np.zeros(len(shares), np.int64)
+    for unit in order:
+        overlap = fold_shares @ shares[unit]  # how much each fold already has of this unit's strata
+        fold_of[unit] = min(range(n_folds), key=lambda fold: (overlap[fold], fold_shares[fold].sum()))
+        fold_shares[fold_of[unit]] += shares[unit]
+    return fold_of
 
 
 def _find_units(digests: Sequence[str], groups: NDArray[np.int64] | None) -> NDArray[np.int64]:

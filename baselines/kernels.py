@@ -182,25 +182,28 @@ def _list_pairs(n_a: int, n_b: int, *, upper: bool) -> NDArray[np.int32]:
 
 
 def _list_diagonal_pairs(n: int) -> NDArray[np.int32]:
+    """Return the pair of each row with itself, (n, 2)."""
     return np.repeat(np.arange(n, dtype=np.int32), 2).reshape(n, 2)
 
 
 def _sum_overlaps(rows_a: Rows, rows_b: Rows, kernel: str) -> list[Floats]:
     """Return sums of minima, or numbers of common k-mers: of all pairs, (A, B), and of each row, (A,) and (B,)."""
     n_a, n_b = rows_a.shape[0], rows_b.shape[0]
-    pairs = [_list_pairs(n_a, n_b, upper=rows_a is rows_b), _list_diagonal_pairs(n_a), _list_diagonal_pairs(n_b)]
-    sums = [np.zeros(len(row_pairs), np.float64 if kernel == "minmax" else np.int64) for row_pairs in pairs]
+    pairs = _list_pairs(n_a, n_b, upper=rows_a is rows_b)
+    own_a, own_b = _list_diagonal_pairs(n_a), _list_diagonal_pairs(n_b)
+    dtype, add = (np.float64, _add_minima) if kernel == "minmax" else (np.int64, _add_common)
+    sums, sizes_a, sizes_b = np.zeros(len(pairs), dtype), np.zeros(n_a, dtype), np.zeros(n_b, dtype)
     for piece_a, piece_b in _iterate_pieces(rows_a, rows_b, _choose_width(rows_a, rows_b)):
         a, b = (piece_a, piece_b) if kernel == "minmax" else (_pack_bits(piece_a), _pack_bits(piece_b))
-        add = _add_minima if kernel == "minmax" else _add_common
-        for first, second, row_pairs, total in zip((a, a, b), (b, a, b), pairs, sums, strict=True):
-            add(first, second, row_pairs, total)
+        add(a, b, pairs, sums)
+        add(a, a, own_a, sizes_a)
+        add(b, b, own_b, sizes_b)
     common = np.empty((n_a, n_b))
-    i, j = pairs[0].T
-    common[i, j] = sums[0]
+    i, j = pairs.T
+    common[i, j] = sums
     if rows_a is rows_b:
-        common[j, i] = sums[0]
-    return [common, sums[1].astype(np.float64), sums[2].astype(np.float64)]
+        common[j, i] = sums
+    return [common, sizes_a.astype(np.float64), sizes_b.astype(np.float64)]
 
 
 def _choose_width(rows_a: Rows, rows_b: Rows) -> int:

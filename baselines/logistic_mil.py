@@ -181,10 +181,10 @@ class LogisticMIL(BinaryClassifier):
         starts = np.zeros(parameters.shape[2:])
         starts[:, :-1] = rng.uniform(-limit, limit, (self.n_restarts, N_FEATURES))
         order = np.array([rng.permutation(len(rows)) for _ in range(checkpoints[-1])])
-        standard = _compute_moments(abundances.letters[rows], abundances.moments[rows])
+        mean_and_sd = _compute_moments(abundances.letters[rows], abundances.moments[rows])
         schedule = Schedule(order, int(self.batch_size), float(self.learning_rate))
         for i, carrier_class in enumerate(carrier_classes):
-            sample = Sample(rows, (labels == carrier_class).astype(np.float64), standard)
+            sample = Sample(rows, (labels == carrier_class).astype(np.float64), mean_and_sd)
             kept = Checkpoints(np.asarray(checkpoints, np.int64), parameters[i], losses[i])
             train(abundances, sample, schedule, starts, kept)
         return np.concatenate(parameters, axis=1), np.concatenate(losses, axis=1)

@@ -32,13 +32,13 @@ class Sample(NamedTuple):
     ----------
     rows, labels
         Rows of the repertoires in the container, each with at least one 4-mer, and their classes, 1 or 0, (B,) each.
-    standard
+    mean_and_sd
         Mean and standard deviation of each feature, (2, F).
     """
 
     rows: NDArray[np.int64]
     labels: NDArray[np.float64]
-    standard: NDArray[np.float64]
+    mean_and_sd: NDArray[np.float64]
 
 
 class Schedule(NamedTuple):
@@ -146,7 +146,7 @@ def _train_restart(
     restart: int,
 ) -> None:
     """Train one set of weights from its start, and write its weights and losses at the epochs of the checkpoints."""
-    rows, labels, standard = sample
+    rows, labels, mean_and_sd = sample
     order, batch_size, learning_rate = schedule
     parameters, raw = start.copy(), np.empty(N_FEATURES + 1)
     gradient, moments = np.zeros(N_FEATURES + 1), np.zeros((2, N_FEATURES + 1))
@@ -158,16 +158,16 @@ def _train_restart(
             batch = order[epoch, begin : begin + batch_size]
             for feature in range(len(gradient)):
                 gradient[feature] = 0.0
-            abundance_weight = _unstandardise_weights(parameters, standard, raw, tables)
+            abundance_weight = _unstandardise_weights(parameters, mean_and_sd, raw, tables)
             for i in batch:
                 log_odds, guesses[i] = _find_highest_of(abundances, rows[i], tables, abundance_weight, guesses[i])
                 values = abundances.highest[rows[i]] if abundance_weight >= 0 else abundances.lowest[rows[i]]
                 residual = (1 / (1 + np.exp(-log_odds)) - labels[i]) / len(batch)
-                _add_features(gradient, residual, guesses[i], values[guesses[i]], standard)
+                _add_features(gradient, residual, guesses[i], values[guesses[i]], mean_and_sd)
             step += 1
             _update_weights(parameters, gradient, moments, learning_rate, step)
         if epoch + 1 == checkpoints.epochs[checkpoint]:
-            abundance_weight = _unstandardise_weights(parameters, standard, raw, tables)
+            abundance_weight = _unstandardise_weights(parameters, mean_and_sd, raw, tables)
             for feature in range(len(raw)):
                 checkpoints.parameters[checkpoint, restart, feature] = raw[feature]
             for i in range(len(rows)):
@@ -180,7 +180,7 @@ def _train_restart(
 @njit(nogil=True)
 def _unstandardise_weights(
     parameters: NDArray[np.float64],
-    standard: NDArray[np.float64],
+    mean_and_sd: NDArray[np.float64],
     raw: NDArray[np.float64],
     tables: NDArray[np.float64],
 ) -> float:
@@ -190,8 +190,8 @@ def _unstandardise_weights(
     """
     raw[_BIAS] = parameters[_BIAS]
     for feature in range(N_FEATURES):
-        raw[feature] = parameters[feature] / standard[1, feature]
-        raw[_BIAS] -= raw[feature] * standard[0, feature]
+        raw[feature] = parameters[feature] / mean_and_sd[1, feature]
+        raw[_BIAS] -= raw[feature] * mean_and_sd[0, feature]
     _tabulate_letters(raw, tables)
     return raw[_ABUNDANCE]  # type: ignore[no-any-return]
 
@@ -234,7 +234,8 @@ def _find_highest(
     """Return the highest score of a repertoire's 4-mers, and the first 4-mer that has it.
 
     4-mers with the same first residues are skipped together if an upper bound of their scores is below the best score
-    found so far. The result is exact, because rounding keeps the order of sums.
+    found so far. The result is exact, because rounding keeps the order of sums. The code of a 4-mer with the residues
+    a, b, c and d is 8000 a + 400 b + 20 c + d.
 
     Parameters
     ----------
@@ -294,10 +295,10 @@ def _find_highest_last(
 
 @njit(nogil=True)
 def _add_features(
-    gradient: NDArray[np.float64], residual: float, code: int, abundance: float, standard: NDArray[np.float64]
+    gradient: NDArray[np.float64], residual: float, code: int, abundance: float, mean_and_sd: NDArray[np.float64]
 ) -> None:
     """Add the standardised features of a 4-mer, times the residual of its repertoire, to a gradient, (F + 1,)."""
-    mean, deviation = standard
+    mean, deviation = mean_and_sd
     for position in range(_K):
         letter = code // _N_LETTERS ** (_K - 1 - position) % _N_LETTERS
         for factor in range(_N_FACTORS):

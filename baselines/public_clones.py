@@ -137,8 +137,7 @@ class PublicClones(BinaryClassifier):
         folds = assign_inner_folds(X, positive, self.n_inner_folds, groups)
         self.fields_ = X.gene_fields if self.genes else []
         n = count_distinct_clones(X, self.fields_)
-        n_positive, n_negative = int(positive.sum()), int((~positive).sum())
-        self.prior_ = float(np.log((n_positive + 1) / (n_negative + 1)))
+        self.prior_ = _compute_prior_log_odds(positive)
         cross_fit = self.cross_fit and bool(folds.any())
         if self.p_value is None and not folds.any():
             thresholds = np.array([_PUBLISHED])
@@ -146,7 +145,8 @@ class PublicClones(BinaryClassifier):
         counts = count_clones_out_of_fold(
             find_shared_clones(X, self.fields_), X, units, folds, thresholds, cross_fit=cross_fit
         )
-        self.thresholds_, self.cross_entropy_, best = thresholds, np.zeros(0), 0
+        self.thresholds_, self.cross_entropy_ = thresholds, np.zeros(0)
+        best = 0
         if len(thresholds) > 1:
             self.cross_entropy_ = np.array([self._compute_cross_entropy(k, n, positive, folds) for k in counts])
             best = int(np.flatnonzero(self.cross_entropy_ == self.cross_entropy_.min())[-1])  # the strictest one
@@ -179,7 +179,7 @@ class PublicClones(BinaryClassifier):
         for fold in range(k.shape[1] - 1):
             held_out = folds == fold
             classes = fit_two_beta_binomials(k[~held_out, fold], n[~held_out], positive[~held_out])
-            prior = float(np.log((positive[~held_out].sum() + 1) / ((~positive[~held_out]).sum() + 1)))
+            prior = _compute_prior_log_odds(positive[~held_out])
             scores = prior + compute_beta_binomial_log_odds(classes, k[held_out, fold], n[held_out])
             total += float(np.logaddexp(0, np.where(positive[held_out], -scores, scores)).sum())
         return total / len(positive)
@@ -189,13 +189,15 @@ class PublicClones(BinaryClassifier):
         clones = find_shared_clones(X, self.fields_)
         associated = find_associated_clones(clones, units, self.p_value_)
         chosen = CloneSet(X.take_clones(clones.representative[associated.indices], self.fields_))
-        a, n, p_values = associated.label_sums, associated.n_carriers, associated.p_values
-        order = np.lexsort((*(chosen.to_frame().to_numpy(str).T[::-1]), p_values))
+        junctions_and_genes = chosen.to_frame().to_numpy(str).T
+        order = np.lexsort((*junctions_and_genes[::-1], associated.p_values))  # by p-value, then by junction and genes
         sequences = chosen.take(order).sequences
         self.residues_, self.offsets_ = sequences.residues, sequences.offsets
         names = {field: calls.names().astype(str) for field, calls in sequences.genes.items()}
         self.v_call_, self.j_call_ = (names.get(field, np.zeros(0, "<U1")) for field in GENE_FIELDS)
-        self.carriers_, self.p_values_ = np.stack([n - a, a])[:, order], p_values[order]
+        n_positive = associated.label_sums
+        self.carriers_ = np.stack([associated.n_carriers - n_positive, n_positive])[:, order]
+        self.p_values_ = associated.p_values[order]
 
     def _make_clone_set(self) -> CloneSet:
         names = {"v_call": self.v_call_, "j_call": self.j_call_}
@@ -221,3 +223,9 @@ class PublicClones(BinaryClassifier):
         self.prior_ = validate(self.prior_, float, "prior")
         if self.distributions_.shape not in ((0, 2), (2, 2)) or not (self.distributions_ > 0).all():
             raise ValueError("distributions: expected alpha and beta of two classes, above 0")
+
+
+def _compute_prior_log_odds(positive: NDArray[np.bool_]) -> float:
+    """Return the prior log-odds of the positive class, with one more repertoire of each class than there are."""
+    n_positive, n_negative = int(positive.sum()), int((~positive).sum())
+    return float(np.log((n_positive + 1) / (n_negative + 1)))

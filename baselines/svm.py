@@ -196,9 +196,9 @@ class _Optimum:
         Intercept of the score.
     cost
         Value of C for which it was computed.
-    is_linear_below
+    is_proportional_below
         Whether the coefficients for all smaller C are proportional to C.
-    limit
+    intercept_at_zero
         Intercept in the limit of C = 0, if they are proportional.
     """
 
@@ -206,8 +206,8 @@ class _Optimum:
     coefficients: Floats
     intercept: float
     cost: float
-    is_linear_below: bool
-    limit: float
+    is_proportional_below: bool
+    intercept_at_zero: float
 
     def holds_for(self, cost: float) -> bool:
         """Return whether `at` gives the optimum for this C.
@@ -215,15 +215,15 @@ class _Optimum:
         A larger C allows larger coefficients, so it changes nothing if none has reached the bound, which is C.
         """
         if cost <= self.cost:
-            return self.is_linear_below or cost == self.cost
+            return self.is_proportional_below or cost == self.cost
         return bool(np.all(np.abs(self.coefficients) < self.cost))
 
     def at(self, cost: float) -> _Optimum:
         """Return the optimum for a C for which `holds_for` is true."""
-        if not (self.is_linear_below and cost < self.cost):
+        if not (self.is_proportional_below and cost < self.cost):
             return self
         share = cost / self.cost
-        intercept = self.limit + share * (self.intercept - self.limit)
+        intercept = self.intercept_at_zero + share * (self.intercept - self.intercept_at_zero)
         return replace(self, coefficients=share * self.coefficients, intercept=intercept, cost=cost)
 
     def compute_scores(self, kernel: Floats) -> Floats:
@@ -245,16 +245,18 @@ def _find_optimum(kernel: Floats, positive: NDArray[np.bool_], cost: float) -> _
     smaller than the solver's tolerance.
     """
     n_positive, n_negative = int(positive.sum()), int((~positive).sum())
-    smallest = 0.5 / min(n_positive, n_negative)
-    machine = SVC(kernel="precomputed", C=max(cost, smallest), tol=_TOLERANCE, max_iter=_MAX_ITERATIONS, cache_size=500)
+    smallest_cost = 0.5 / min(n_positive, n_negative)  # of the solver
+    machine = SVC(
+        kernel="precomputed", C=max(cost, smallest_cost), tol=_TOLERANCE, max_iter=_MAX_ITERATIONS, cache_size=500
+    )
     _fit_and_log(machine, kernel, positive, cost)
     return _Optimum(
         rows=machine.support_.astype(np.int64),
         coefficients=machine.dual_coef_[0].copy(),
         intercept=float(machine.intercept_[0]),
-        cost=max(cost, smallest),
-        is_linear_below=cost <= smallest,
-        limit=float(np.sign(n_positive - n_negative)),  # the margin of the more frequent class
+        cost=max(cost, smallest_cost),
+        is_proportional_below=cost <= smallest_cost,
+        intercept_at_zero=float(np.sign(n_positive - n_negative)),  # the margin of the more frequent class
     )
 
 

@@ -1,7 +1,7 @@
 """Digests of the results of the main commands on a small cohort, to show that a change of the code changes no result.
 
-    python benchmarks/digests.py --output before.json     # then change the code python benchmarks/digests.py --compare
-    before.json    # exit code 1 if a digest differs
+    python benchmarks/digests.py --output before.json   # before a change of the code
+    python benchmarks/digests.py --compare before.json  # after it; the exit code is 1 if a digest differs
 
 Numbers depend on the processor and on the versions of torch and numpy, so compare on one machine.
 """

@@ -39,6 +39,7 @@ _SLOTS_PER_KEY = 2
 _FILTER_BITS_PER_KEY = 16
 _MIN_FILTER_BITS, _MAX_FILTER_BITS = 1 << 15, 1 << 23  # 1 MB: it stays in the processor's cache, and refuses most keys
 _N_FLAGS = 1 << 14  # number of entries for hashes of length and genes, by their lowest bits
+_ONLY_EXACT, _ALSO_INEXACT = 1, 3  # flags of clones: all are matched exactly, or some are not; `|` gives the latter
 _POSITION_BITS = 32
 _POSITIONS = (1 << _POSITION_BITS) - 1
 _FIRST_CAPACITY = 1 << 12  # number of pairs in the first array that is written
@@ -66,10 +67,18 @@ class Neighbours(NamedTuple):
 class _Table(NamedTuple):
     """A hash table of the clones, and of those that are not only matched exactly without one of their residues.
 
-    `clones` (J) are the clones; `slots` (a power of 2,) hold the index of a clone and the position that is left out,
-    counted from 1, or 0 for the whole clone; -1 is an empty slot. `bloom_filter` is a Bloom filter of the keys, with
-    two bits for each. `length_gene_flags` says, by a hash of length and genes, which clones have them: 0, none; 1, only
-    clones that are matched exactly; 3, also others.
+    Attributes
+    ----------
+    clones
+        The J clones.
+    slots
+        Index of a clone and, in the lowest bits, the position that is left out, counted from 1, or 0 for the whole
+        clone; -1 is an empty slot. (a power of 2,).
+    bloom_filter
+        Bloom filter of the keys, with two bits for each, in words of 64 bits.
+    length_gene_flags
+        Which clones have a length and genes, by the lowest bits of their hash, (_N_FLAGS,): 0 if there is none,
+        `_ONLY_EXACT`, or `_ALSO_INEXACT`.
     """
 
     clones: SequenceArrays
@@ -229,7 +238,9 @@ def _insert_clones(table: _Table, rows: NDArray[np.int64], matches: NDArray[np.i
         length_genes_hash = hash_length_and_genes(table.clones, row)
         half, other = hash_halves(table.clones, row)
         full_hash = length_genes_hash ^ half ^ other
-        table.length_gene_flags[length_genes_hash & uint64(_N_FLAGS - 1)] |= 1 if matches[row] == EXACT else 3
+        table.length_gene_flags[length_genes_hash & uint64(_N_FLAGS - 1)] |= (
+            _ONLY_EXACT if matches[row] == EXACT else _ALSO_INEXACT
+        )
         _insert_key(table, full_hash & mask, row, 0)
         if matches[row] != EXACT:
             _add_to_filter(table, (length_genes_hash ^ half) & mask)
@@ -272,7 +283,7 @@ def _find_pairs(
                 hashes[row - start] = full_hash
             if flags > 0 and _may_contain(full_hash & mask, bloom_filter):
                 n = _look_up(sequences, row, table, full_hash & mask, 0, pairs, n, start)
-            if flags > 1 and (
+            if flags == _ALSO_INEXACT and (
                 _may_contain((length_genes_hash ^ half) & mask, bloom_filter)
                 or _may_contain((length_genes_hash ^ other) & mask, bloom_filter)
             ):

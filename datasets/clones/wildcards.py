@@ -158,33 +158,38 @@ def find_wildcard_clones(dataset: RepertoireDataset, gene_fields: Sequence[str] 
 
 
 def _find_at_position(sequences: _SearchedSequences, position: int) -> _FoundClones:
-    """Return the clones with a wildcard at a position."""
-    long_enough = np.flatnonzero(sequences.lengths > position + _ENDS)
-    residues = sequences.residues[sequences.first_residues[long_enough] + position]
-    keys = leave_out_of_each(sequences.hashes[long_enough], position, residues)
+    """Return the clones with a wildcard at a position.
+
+    The sequences are sorted by their hash without the residue at the wildcard, so those with the same wildcard clone
+    lie together, and within a clone those of the same repertoire.
+    """
+    rows = np.flatnonzero(sequences.lengths > position + _ENDS)
+    residues = sequences.residues[sequences.first_residues[rows] + position]
+    keys = leave_out_of_each(sequences.hashes[rows], position, residues)
     order = np.argsort(keys, kind="stable")
     order = order[find_repeated(keys[order])]
     if len(order) == 0:
         return _FoundClones.empty()
-    keys, long_enough, residues = keys[order], long_enough[order], residues[order]
-    is_first = np.ones(len(keys), bool)  # whether a sequence is the first one with its clone
-    is_first[1:] = keys[1:] != keys[:-1]
-    starts, clone = np.flatnonzero(is_first), np.cumsum(is_first) - 1
-    repertoires = sequences.repertoires[long_enough]
-    is_new = is_first.copy()  # whether a sequence is the first one of its repertoire with its clone
-    is_new[1:] |= repertoires[1:] != repertoires[:-1]
-    n_carriers = np.bincount(clone[is_new], minlength=len(starts))
+    keys, rows, residues = keys[order], rows[order], residues[order]
+    begins_clone = np.ones(len(keys), bool)  # whether a sequence is the first one with its clone
+    begins_clone[1:] = keys[1:] != keys[:-1]
+    repertoires = sequences.repertoires[rows]
+    begins_carrier = begins_clone.copy()  # whether a sequence is the first one of its repertoire with its clone
+    begins_carrier[1:] |= repertoires[1:] != repertoires[:-1]
+    clone_starts = np.flatnonzero(begins_clone)
+    clone_of_carrier = (np.cumsum(begins_clone) - 1)[begins_carrier]
+    n_carriers = np.bincount(clone_of_carrier, minlength=len(clone_starts))
+    # the lowest residue of each clone, and the first sequence that has it: the minimum of both as one number
     n = len(sequences.hashes)
-    # of each clone, the first sequence with the first residue
-    first = np.minimum.reduceat(residues.astype(np.int64) * n + long_enough, starts)
-    is_kept = (n_carriers >= 2) & (first // n != np.maximum.reduceat(residues, starts))
-    bits = np.bitwise_or.reduceat(np.uint32(1) << residues.astype(np.uint32), np.flatnonzero(is_new))
-    of_kept = is_kept[clone[is_new]]
-    representatives = first[is_kept] % n
+    lowest_residue, first_row = np.divmod(np.minimum.reduceat(residues.astype(np.int64) * n + rows, clone_starts), n)
+    is_kept = (n_carriers >= 2) & (lowest_residue != np.maximum.reduceat(residues, clone_starts))
+    bits = np.uint32(1) << residues.astype(np.uint32)
+    carrier_residues = np.bitwise_or.reduceat(bits, np.flatnonzero(begins_carrier))
+    is_of_kept = is_kept[clone_of_carrier]
     return _FoundClones(
-        representatives,
+        first_row[is_kept],
         n_carriers[is_kept],
-        np.full(len(representatives), position, np.int64),
-        repertoires[is_new][of_kept],
-        bits[of_kept],
+        np.full(int(is_kept.sum()), position, np.int64),
+        repertoires[begins_carrier][is_of_kept],
+        carrier_residues[is_of_kept],
     )

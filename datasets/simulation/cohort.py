@@ -30,8 +30,8 @@ __all__ = ["Batch", "Cohort", "Counts", "GeneShift", "Signal", "Sizes", "Stream"
 
 Signal = MotifSignal | CloneSignal | CarrierTable | DiffuseSignal
 
-_ROWS_OF_DRAW = 1 << 40  # more than a repertoire has: a sequence is drawn again, for the k-th time, at row + k * this
-_PREFERENCE_DRAW = 3  # 1 and 2 are for shifted genes
+_REDRAW_OFFSET = 1 << 40  # a sequence that is drawn again, for the k-th time, is that at row + k * this offset
+_PREFERENCE_REDRAW = 3  # 1 and 2 are for shifted genes
 _ROUNDING = 1e-9
 _MAX_MOTIFS = 2_500  # int16 can number these and the largest number of clones
 _MAX_SIGNALS = 255  # uint8 can number no more
@@ -320,7 +320,7 @@ class Cohort:
         preferences = self._list_preferences(index, is_carried)
         if not preferences:
             return first
-        second = self._draw_shifted(index, rows + _PREFERENCE_DRAW * _ROWS_OF_DRAW)
+        second = self._draw_shifted(index, rows + _PREFERENCE_REDRAW * _REDRAW_OFFSET)
         key = self._derive_key(Stream.DIFFUSE, len(self.signals), index)
         chosen = choose_second_draws(first, second, preferences, key, rows)
         return replace_rows(first, chosen, second.take(chosen))
@@ -365,7 +365,8 @@ class Cohort:
         carried = self.clone_pools.draw_clones(index, self.size(index), pools_carried, is_test=is_test)
         replaced = np.flatnonzero(np.isin(rows, carried.rows))
         order = np.argsort(carried.rows)
-        clones = order[np.searchsorted(carried.rows, rows[replaced], sorter=order)]  # which of the carried clones
+        # which of the carried clones each of the replaced sequences becomes
+        clones = order[np.searchsorted(carried.rows, rows[replaced], sorter=order)]
         implants.signal[replaced] = np.array(self._clone_signal_indices, np.uint8)[carried.signal[clones]] + 1
         implants.motif[replaced] = carried.clone[clones] + sum(len(signal.motifs) for signal in self.motif_signals)
         implants.start[replaced] = 0
@@ -378,12 +379,13 @@ class Cohort:
         """Return the background's sequences; if V genes are shifted, some of them are drawn again."""
         key = self._derive_key(Stream.BACKGROUND, index)
         drawn = self.background.draw(key, rows)
-        for draw, shift in enumerate(self._find_gene_shifts(index)):
+        for i, shift in enumerate(self._find_gene_shifts(index)):
             if shift is None:
                 continue
             assert drawn.v_call is not None
-            again = shift.choose_redrawn(drawn.v_call, self._derive_key(Stream.GENE_SHIFT, index, draw), rows)
-            drawn = replace_rows(drawn, again, self.background.draw(key, rows[again] + (draw + 1) * _ROWS_OF_DRAW))
+            redrawn = shift.choose_redrawn(drawn.v_call, self._derive_key(Stream.GENE_SHIFT, index, i), rows)
+            others = self.background.draw(key, rows[redrawn] + (i + 1) * _REDRAW_OFFSET)
+            drawn = replace_rows(drawn, redrawn, others)
         return drawn
 
     def _record_status(self, index: int, status: str) -> str:

@@ -53,12 +53,19 @@ _N_LETTERS = len(AMINO_ACIDS)
 _N_DRAWN = 1 << 20  # sequences from which the background's frequencies are counted
 _KEY = derive_key(0, 0x11CE)  # key of these sequences, which no cohort has
 _N_BORROWED = 20.0  # sequences that a length and position borrows from all others
-_LONGEST = 65  # one more than the largest number of residues of a sequence
+_N_LENGTHS = 65  # lengths of a sequence, from 0 to 64 residues, and so also more than its positions
 _MAX_UNCERTAIN = 10  # signals that some repertoires of a class lack; all 2 ** n sets of carried signals are summed
 _NODES = 40  # points of the numerical integral over the burden of a repertoire
 _MIN_PROBABILITY = 1e-12  # smallest probability that counts
 _N_GRID = 2048  # scores for which the factor of a preference is computed; others are interpolated
 _BLOCK = 4096  # sequences that a thread handles at a time
+
+
+class _CarriedSet(NamedTuple):
+    """A set of signals that a repertoire of a class may carry: its probability, and the indices of the signals."""
+
+    probability: float
+    signals: tuple[int, ...]
 
 
 class RecipeLikelihood:
@@ -123,13 +130,13 @@ class RecipeLikelihood:
         rates = np.array([signal.witness_rate for signal in self.cohort.motif_signals])
         ratio_of_signal = self._compute_other_ratios(sequences, is_test)
         log_likelihoods = {}
-        for status, sets in self._carried_sets.items():
+        for status, carried_sets in self._carried_sets.items():
             terms = []
-            for probability, carried in sets:
-                columns = [self._motif_column[i] for i in carried if i in self._motif_column]
+            for carried in carried_sets:
+                columns = [self._motif_column[i] for i in carried.signals if i in self._motif_column]
                 of_motifs = float(np.log1p(excess[:, columns] @ rates[columns]).sum())
-                of_others = sum(ratio_of_signal[i] for i in carried if i in ratio_of_signal)
-                terms.append(np.log(probability) + of_motifs + of_others)
+                of_others = sum(ratio_of_signal[i] for i in carried.signals if i in ratio_of_signal)
+                terms.append(np.log(carried.probability) + of_motifs + of_others)
             log_likelihoods[status] = float(logsumexp(terms))
         return log_likelihoods["positive"] - log_likelihoods["negative"]
 
@@ -150,22 +157,22 @@ class RecipeLikelihood:
 
     @cached_property
     def _residue_frequencies(self) -> Floats:
-        """The frequency of each amino acid at each position of sequences of each length, (_LONGEST, _LONGEST, 20)."""
+        """The frequency of each amino acid by length of a sequence and position in it, (_N_LENGTHS, _N_LENGTHS, 20)."""
         background: Background = self.cohort.background
         if isinstance(background, IndependentBackground):
-            counts = np.array([background.weights.get(letter, 0) for letter in AMINO_ACIDS], np.float64)
+            weights = np.array([background.weights.get(letter, 0) for letter in AMINO_ACIDS], np.float64)
             # a motif may have residues that the background lacks
-            shares = (counts / counts.sum()).clip(_MIN_PROBABILITY)
-            return np.broadcast_to(shares, (_LONGEST, _LONGEST, _N_LETTERS)).copy()
+            shares = (weights / weights.sum()).clip(_MIN_PROBABILITY)
+            return np.broadcast_to(shares, (_N_LENGTHS, _N_LENGTHS, _N_LETTERS)).copy()
         drawn = self._background_sequences
         length = np.repeat(drawn.lengths, drawn.lengths)  # (R,), as the position
         position = np.arange(len(drawn.residues)) - np.repeat(drawn.offsets[:-1], drawn.lengths)
-        fits = length < _LONGEST
-        code = ((length * _LONGEST + position)[fits]) * _N_LETTERS + drawn.residues[fits]
-        counts_at = np.bincount(code, minlength=_LONGEST**2 * _N_LETTERS).reshape(_LONGEST, _LONGEST, _N_LETTERS)
-        overall = counts_at.sum(axis=(0, 1)) + 1.0
-        counts_at = counts_at + _N_BORROWED * overall / overall.sum()
-        return np.asarray(counts_at / counts_at.sum(axis=2, keepdims=True))
+        fits = length < _N_LENGTHS
+        cell = ((length * _N_LENGTHS + position)[fits]) * _N_LETTERS + drawn.residues[fits]
+        counts = np.bincount(cell, minlength=_N_LENGTHS**2 * _N_LETTERS).reshape(_N_LENGTHS, _N_LENGTHS, _N_LETTERS)
+        overall = counts.sum(axis=(0, 1)) + 1.0  # of each amino acid, (20,)
+        smoothed = counts + _N_BORROWED * overall / overall.sum()
+        return np.asarray(smoothed / smoothed.sum(axis=2, keepdims=True))
 
     def _compute_clone_ratio(self, signal: CloneSignal, sequences: Sequences, is_test: bool) -> float:
         """Return the log-likelihood of the clones if a signal is carried, minus that if it is not."""
@@ -176,15 +183,15 @@ class RecipeLikelihood:
         present = set(sequences.decode())
         is_present = np.array([junction in present for junction in pools.junctions[clones]])
         absent_by_chance = np.exp(-len(sequences) * self._clone_probabilities[clones])
-        nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
+        nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)  # over z, on which the burden depends
         log_likelihoods = []
         for carries in (True, False):
             mean = signal.compute_mean_burden(carries, is_test=is_test)
             terms = []
             for z in nodes.tolist():
                 incidences = signal.compute_incidences(pools.keys[pool], mean * signal.compute_burden_factor(z))
-                absent = ((1 - incidences) * absent_by_chance).clip(_MIN_PROBABILITY, 1 - _MIN_PROBABILITY)
-                terms.append(np.where(is_present, np.log1p(-absent), np.log(absent)).sum())
+                p_absent = ((1 - incidences) * absent_by_chance).clip(_MIN_PROBABILITY, 1 - _MIN_PROBABILITY)
+                terms.append(np.where(is_present, np.log1p(-p_absent), np.log(p_absent)).sum())
             log_likelihoods.append(float(logsumexp(terms, b=weights)))
         return log_likelihoods[0] - log_likelihoods[1]
 
@@ -200,48 +207,56 @@ class RecipeLikelihood:
     def _compute_preference_ratio(self, i: int, sequences: Sequences) -> float:
         """Return the log-likelihood of sequences that were chosen by the common preference of signal i."""
         scores = self.cohort.make_common_preference(i).score_sequences(sequences)
-        grid, chosen = self._preference_factors[i]
-        return float(np.log(np.interp(scores, grid, chosen)).sum())
+        grid, factors = self._preference_factors[i]
+        return float(np.log(np.interp(scores, grid, factors)).sum())
 
     @cached_property
     def _preference_factors(self) -> dict[int, tuple[Floats, Floats]]:
-        """For each diffuse signal, scores and by which factors sequences with them become more frequent, (_N_GRID,)."""
+        """For each diffuse signal, a grid of scores and the factors by which they become more frequent, (_N_GRID,).
+
+        Of two sequences that are drawn, the one with score s is taken with probability expit(s - other score), and it
+        may be either of the two. So the factor is 2 expit(s - other score), averaged over the background.
+        """
         factors = {}
         for i, signal in enumerate(self.cohort.signals):
             if isinstance(signal, DiffuseSignal):
                 scores = self.cohort.make_common_preference(i).score_sequences(self._background_sequences)
                 spread = scores.std()
                 grid = np.linspace(scores.min() - 2 * spread, scores.max() + 2 * spread, _N_GRID)
-                # shares of the scores between each point of the grid and the next
+                # shares of the scores between two points of the grid, which count as the middle
                 shares = np.histogram(scores, np.append(grid, np.inf))[0] / len(scores)
                 middles = grid + (grid[1] - grid[0]) / 2
                 factors[i] = grid, 2 * expit(grid[:, None] - middles) @ shares
         return factors
 
 
-def _list_carried_sets(cohort: Cohort, status: str) -> list[tuple[float, tuple[int, ...]]]:
-    """Return the sets of signals that a repertoire of a class may carry: probability, and indices of the signals."""
+def _list_carried_sets(cohort: Cohort, status: str) -> list[_CarriedSet]:
+    """Return the sets of signals that a repertoire of a class may carry, if they are not too improbable to count."""
     prevalences = {i: signal.prevalence for i, signal in enumerate(cohort.signals) if signal.status == status}
-    sets: list[tuple[float, tuple[int, ...]]] = []
     if cohort.exclusive:
-        sets += [(prevalence, (i,)) for i, prevalence in prevalences.items()]
-        sets.append((1 - sum(prevalences.values()), ()))
+        carried_sets = [_CarriedSet(prevalence, (i,)) for i, prevalence in prevalences.items()]
+        carried_sets.append(_CarriedSet(1 - sum(prevalences.values()), ()))
     else:
+        carried_sets = []
         choices = [(True,) if prevalence == 1 else (True, False) for prevalence in prevalences.values()]
         for is_carried in product(*choices):
-            pairs = [*zip(prevalences.items(), is_carried, strict=True)]
-            probability = np.prod([prevalence if here else 1 - prevalence for (_, prevalence), here in pairs])
-            sets.append((float(probability), tuple(i for (i, _), here in pairs if here)))
-    return [(probability, carried) for probability, carried in sets if probability > _MIN_PROBABILITY]
+            factors = [p if here else 1 - p for p, here in zip(prevalences.values(), is_carried, strict=True)]
+            signals = tuple(i for i, here in zip(prevalences, is_carried, strict=True) if here)
+            carried_sets.append(_CarriedSet(float(np.prod(factors)), signals))
+    return [carried for carried in carried_sets if carried.probability > _MIN_PROBABILITY]
 
 
 class _Variants(NamedTuple):
     """The V variants of all motifs as arrays for compiled code.
 
-    `signals` and `sizes` (V,): the index of the signal, and the number of positions; `weights` (V,): the probability of
-    each among those of its signal; `codes` and `alterations` (V, L): the amino acid of each position, and the
-    probability that this position is the altered one; `noises` (V,): the probability that a residue of the background
-    stays.
+    Attributes
+    ----------
+    signals, sizes
+        Index of the signal, and number of positions, of each variant, (V,) each.
+    weights, noises
+        Probability of each variant among those of its signal, and that a residue of the background stays, (V,) each.
+    codes, alterations
+        Amino acid of each position (or `WILDCARD`, `GAP`), and probability that it is the altered one, (V, L) each.
     """
 
     signals: NDArray[np.int64]
@@ -253,7 +268,17 @@ class _Variants(NamedTuple):
 
 
 class _Motifs(NamedTuple):
-    """Signals of motifs: variants, probability of each start, (V, length, start), and frequencies in the background."""
+    """Signals of motifs, as arrays for compiled code.
+
+    Attributes
+    ----------
+    n_signals, variants
+        Number of signals, S, and variants of all their motifs.
+    starts
+        Probability of each start of a variant in a sequence of each length, (V, length, start).
+    frequencies
+        Frequency of each amino acid in the background, (length, position, 20).
+    """
 
     n_signals: int
     variants: _Variants
@@ -270,7 +295,7 @@ class _Motifs(NamedTuple):
 
 def _compile_motifs(signals: Sequence[MotifSignal], frequencies: Floats) -> _Motifs:
     """Return the variants of all motifs as arrays for compiled code."""
-    members = [
+    members = [  # each variant, with its motif and the index of its signal
         (s, motif, variant) for s, signal in enumerate(signals) for motif in signal.motifs for variant in motif.variants
     ]
     total_weights = [sum(motif.weight for motif in signal.motifs) for signal in signals]
@@ -295,8 +320,8 @@ def _compile_motifs(signals: Sequence[MotifSignal], frequencies: Floats) -> _Mot
 
 def _compute_start_probabilities(signal: MotifSignal, size: int) -> Floats:
     """Return the probability that a motif of this size begins at each position, (length, start)."""
-    probabilities = np.zeros((_LONGEST, _LONGEST))
-    for length in range(size, _LONGEST):
+    probabilities = np.zeros((_N_LENGTHS, _N_LENGTHS))
+    for length in range(size, _N_LENGTHS):
         if signal.position == "anywhere":
             probabilities[length, : length - size + 1] = 1 / (length - size + 1)
         elif signal.position == "centre":

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.compilation import njit, run_in_blocks
-from deeprc.datasets.alphabet import compute_offsets
+from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets
 from deeprc.datasets.counters import draw_uniform, draw_word
 from deeprc.datasets.simulation.imgt import list_imgt_positions
 from deeprc.datasets.simulation.motif import GAP, WILDCARD, Motif
@@ -34,6 +34,7 @@ _FIRST_WILDCARD = 16
 _FIRST_NOISE = 48
 
 _ROUNDING = 1e-9
+_N_LETTERS = len(AMINO_ACIDS)
 
 
 def check_share(signal: str, name: str, value: float) -> None:
@@ -250,12 +251,12 @@ def _draw_start(
     drawn = _choose_index(bounds, 0, len(bounds), draw_uniform(witness_key, _START))
     if drawn < len(bounds) and 1 <= starts[length, drawn] <= n_starts:
         return starts[length, drawn]  # type: ignore[no-any-return]
-    others = 0
+    n_others = 0  # starts that have no probability of their own
     for start in range(1, n_starts + 1):
-        others += not _is_one_of(start, starts[length])
-    if others == 0:
+        n_others += not _is_one_of(start, starts[length])
+    if n_others == 0:
         return 1 + int(draw_uniform(witness_key, _OTHER_START) * n_starts)
-    rank = int(draw_uniform(witness_key, _OTHER_START) * others)
+    rank = int(draw_uniform(witness_key, _OTHER_START) * n_others)
     for start in range(1, n_starts + 1):
         if not _is_one_of(start, starts[length]):
             if rank == 0:
@@ -311,10 +312,12 @@ def _implant_motifs(
             continue
         signal = _choose_index(bounds, 0, len(bounds), u)
         witness_key = draw_word(key ^ _FLIPPED_BITS, rows[n])
-        first, stop = tables.first_motifs[signal], tables.first_motifs[signal + 1]
-        motif = _choose_index(tables.motif_bounds, first, stop, draw_uniform(witness_key, _MOTIF))
-        first, stop = tables.first_variants[motif], tables.first_variants[motif + 1]
-        variant = _choose_index(tables.variant_bounds, first, stop, draw_uniform(witness_key, _VARIANT))
+        u = draw_uniform(witness_key, _MOTIF)
+        motif = _choose_index(tables.motif_bounds, tables.first_motifs[signal], tables.first_motifs[signal + 1], u)
+        u = draw_uniform(witness_key, _VARIANT)
+        variant = _choose_index(
+            tables.variant_bounds, tables.first_variants[motif], tables.first_variants[motif + 1], u
+        )
         size = tables.code_lengths[variant]
         length = offsets[n + 1] - offsets[n]
         start = _draw_start(
@@ -332,9 +335,9 @@ def _implant_motifs(
             if code == GAP:
                 continue
             if code == WILDCARD:
-                code = int(draw_uniform(witness_key, _FIRST_WILDCARD + i) * 20)
+                code = int(draw_uniform(witness_key, _FIRST_WILDCARD + i) * _N_LETTERS)
             elif tables.positions[variant, i] == altered:
-                code = (code + 1 + int(draw_uniform(witness_key, _NEW_RESIDUE) * 19)) % 20
+                code = (code + 1 + int(draw_uniform(witness_key, _NEW_RESIDUE) * (_N_LETTERS - 1))) % _N_LETTERS
             elif tables.noises[motif] > 0 and draw_uniform(witness_key, _FIRST_NOISE + i) < tables.noises[motif]:
                 continue
             residues[offsets[n] + start + i] = code

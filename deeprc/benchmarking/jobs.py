@@ -122,7 +122,7 @@ def run_job(job: Job) -> Outcome:
     memory = _reset_peak()
     started, cpu = time.perf_counter(), time.process_time()
     try:
-        outcome = (_measure_settings if job.kind == "search" else _predict_test_fold)(job)
+        outcome = _measure_settings(job) if job.kind == "search" else _predict_test_fold(job)
     except Terminated:
         raise
     except (Exception, SystemExit) as error:  # code of others may raise anything; other jobs continue
@@ -141,14 +141,13 @@ def _measure_settings(job: Job) -> Outcome:
     dataset = _open_cohort(job)
     train, validation = job.split.train, job.split.validation
     X, y, X_new = dataset[train], job.labels[train], dataset[validation]
-    path = find_path_parameter(job.estimator)
+    path_parameter = find_path_parameter(job.estimator)
     if len(job.settings) > 1:
-        assert path is not None
+        assert path_parameter is not None
         estimator = apply_setting(job.estimator, remove_path_parameter(job.estimator, job.settings[0]))
         groups = None if job.groups is None else job.groups[train]
-        scores = compute_path_scores(
-            estimator, job.task, X, y, X_new, [setting[path] for setting in job.settings], groups
-        )
+        path = [setting[path_parameter] for setting in job.settings]
+        scores = compute_path_scores(estimator, job.task, X, y, X_new, path, groups)  # (V, B)
     else:
         scores = compute_ranking_scores(_fit_estimator(job, dataset, calibrate=False), job.task, X_new)[None]
     values = measure_scores(job.task, job.labels[validation], scores)
@@ -219,13 +218,14 @@ def _fit_estimator(job: Job, dataset: RepertoireDataset, *, calibrate: bool) -> 
     omit the fits that only probabilities need.
     """
     estimator = apply_setting(job.estimator, job.settings[0])
-    parts = job.split.train, job.split.validation
-    (X, y), (X_validation, y_validation) = ((dataset[rows], job.labels[rows]) for rows in parts)
-    groups, groups_validation = (None if job.groups is None else job.groups[rows] for rows in parts)
-    arguments: dict[str, Any] = {**pass_groups(estimator, groups)}
-    if stops_early(estimator) and len(X_validation):
-        donors = {"groups_validation": groups_validation} if arguments else {}
-        arguments |= {"X_validation": X_validation, "y_validation": y_validation, **donors}
+    train, validation = job.split.train, job.split.validation
+    X, y = dataset[train], job.labels[train]
+    arguments: dict[str, Any] = {**pass_groups(estimator, None if job.groups is None else job.groups[train])}
+    takes_groups = bool(arguments)
+    if stops_early(estimator) and len(validation):
+        arguments |= {"X_validation": dataset[validation], "y_validation": job.labels[validation]}
+        if takes_groups:
+            arguments["groups_validation"] = None if job.groups is None else job.groups[validation]
     if job.task.kind == "multiclass" and isinstance(estimator, BinaryClassifier):
         estimator = OneVsRest(estimator)
     if isinstance(estimator, BinaryClassifier | OneVsRest) and not calibrate:

@@ -129,42 +129,51 @@ class NestedPlan:
         return isinstance(container, StoredContainer) and is_whole and not self.dataset.has_other_metadata
 
     def _make_job(self, method: Method, fold: int, kind: Any, settings: tuple[Setting, ...]) -> Job:
-        """Return a job with the key of everything on which its outcome depends."""
-        estimator_class = type(method.estimator)
-        key_parts = (
-            f"{estimator_class.__module__}:{estimator_class.__qualname__}",
-            _get_source_code(estimator_class),
-            method.estimator.get_params(),
-            settings,
-        )
-        groups, folds = None if self.groups is None else self.groups.tolist(), self.folds
-        division: tuple[Any, ...] = folds.fold_of.tolist(), folds.labels.tolist(), fold, folds.task.kind, groups
-        division += () if folds.inner_fold_of is None else (folds.inner_fold_of.tolist(),)
-        split = self.splits[fold]
-        division += (split.train, split.validation) if self.adjust_for else ()
-        read = collect_read_columns(method.estimator, self.dataset.metadata)
-        division += (read,) if read else ()
-        outcome = kind
-        if kind == "final":  # older versions had no cutoff, and no refit of what stops early
-            is_refitted = self.refits and stops_early(method.estimator) and can_be_refitted(method.estimator)
-            outcome = "with cutoff and refit" if is_refitted else "with cutoff"
-        key = digest_values(method.name, outcome, *key_parts, division, self.content, package_version("deeprc"))
         is_whole_file = self._is_whole_file()
         return Job(
-            key=key,
+            key=self._digest_job(method, fold, kind, settings),
             method=method.name,
             fold=fold,
             kind=kind,
             cohort=str(self.dataset.container.path) if is_whole_file else self.dataset,
             estimator=method.estimator,
             settings=settings,
-            split=split,
-            labels=folds.labels,
-            task=folds.task,
+            split=self.splits[fold],
+            labels=self.folds.labels,
+            task=self.folds.task,
             groups=self.groups,
             content=digest_read_content(self.dataset, method.estimator) if is_whole_file else "",
             refits=self.refits,
         )
+
+    def _digest_job(self, method: Method, fold: int, kind: str, settings: tuple[Setting, ...]) -> str:
+        """Return a digest of everything on which the outcome of a job depends.
+
+        What earlier versions did not know is left out where it is not used, so their outcomes stay valid.
+        """
+        estimator_class = type(method.estimator)
+        estimator_parts = (
+            f"{estimator_class.__module__}:{estimator_class.__qualname__}",
+            _get_source_code(estimator_class),
+            method.estimator.get_params(),
+            settings,
+        )
+        groups = None if self.groups is None else self.groups.tolist()
+        folds, split = self.folds, self.splits[fold]
+        data_parts: list[Any] = [folds.fold_of.tolist(), folds.labels.tolist(), fold, folds.task.kind, groups]
+        if folds.inner_fold_of is not None:
+            data_parts.append(folds.inner_fold_of.tolist())
+        if self.adjust_for:
+            data_parts += [split.train, split.validation]
+        read_columns = collect_read_columns(method.estimator, self.dataset.metadata)
+        if read_columns:
+            data_parts.append(read_columns)
+        outcome = kind
+        if kind == "final":  # older versions had no cutoff, and no refit of what stops early
+            is_refitted = self.refits and stops_early(method.estimator) and can_be_refitted(method.estimator)
+            outcome = "with cutoff and refit" if is_refitted else "with cutoff"
+        version = package_version("deeprc")
+        return digest_values(method.name, outcome, *estimator_parts, data_parts, self.content, version)
 
 
 def _get_source_code(estimator_class: type) -> str:

@@ -31,7 +31,7 @@ from deeprc.evaluation.reliability_figure import draw_reliability_figure, make_r
 from deeprc.evaluation.scoring import BINARY
 from deeprc.evaluation.scoring_base import Scoring
 from deeprc.evaluation.splits import N_FOLDS
-from deeprc.evaluation.strata import compute_stratified_auc
+from deeprc.evaluation.strata import StratifiedAuc, compute_stratified_auc
 from deeprc.files import write_text
 from deeprc.notebook_html import render_details, render_interval, render_table
 
@@ -139,25 +139,40 @@ class BenchmarkResult:
 
     def _find_strata_cautions(self) -> Iterator[Caution]:
         """Yield, for columns that predict the target, a warning with the AUCs among repertoires of equal values."""
-        auc_of = self.comparison.set_index("method")[self.scoring.estimate_column]
-        for column, value_of in self.shortcuts.items() if self.scoring.kind == "binary" else ():
-            method_texts, details = [], {}
-            for method in self.methods:
-                rows = self.predictions[self.predictions["method"] == method.name]
-                ids = rows["repertoire_id"].tolist()
-                values = [value_of.get(name) for name in ids]
-                donors = None if self.donors is None else np.array([self.donors[name] for name in ids], np.int64)
-                label, score = rows["label"].to_numpy(float), rows["score"].to_numpy(float)
-                aucs_within = compute_stratified_auc(column, values, label, score, donors, folds=rows["fold"].tolist())
-                if aucs_within is not None:
-                    method_texts.append(f"{method.label} {aucs_within.auc:.3f} ({auc_of[method.name]:.3f} over all)")
-                    details[method.name] = aucs_within.to_dict()
+        if self.scoring.kind != "binary":
+            return
+        overall_aucs = self.comparison.set_index("method")[self.scoring.estimate_column]
+        for column, value_of in self.shortcuts.items():
+            aucs_within = self._compute_aucs_within(column, value_of)
+            method_texts = [
+                f"{method.label} {aucs_within[method.name].auc:.3f} ({overall_aucs[method.name]:.3f} over all)"
+                for method in self.methods
+                if method.name in aucs_within
+            ]
             if method_texts:
                 text = (
                     f"AUC among repertoires with the same {column!r}, in the same fold: {', '.join(method_texts)}. A "
                     f"method that has learned {column!r} instead of the target has 0.5 there."
                 )
+                details = {name: auc_within.to_dict() for name, auc_within in aucs_within.items()}
                 yield Caution("warning", text, "controls", "auc-within", details)
+
+    def _compute_aucs_within(self, column: str, value_of: Mapping[str, Any]) -> dict[str, StratifiedAuc]:
+        """Return the AUC of each method among repertoires with equal values of a column, if there is one.
+
+        `value_of` has the value of each repertoire by its id.
+        """
+        aucs_within = {}
+        for method in self.methods:
+            rows = self.predictions[self.predictions["method"] == method.name]
+            ids = rows["repertoire_id"].tolist()
+            values = [value_of.get(name) for name in ids]
+            donors = None if self.donors is None else np.array([self.donors[name] for name in ids], np.int64)
+            label, score = rows["label"].to_numpy(float), rows["score"].to_numpy(float)
+            auc_within = compute_stratified_auc(column, values, label, score, donors, folds=rows["fold"].tolist())
+            if auc_within is not None:
+                aucs_within[method.name] = auc_within
+        return aucs_within
 
     @property
     def table(self) -> str:

@@ -228,6 +228,7 @@ def associate(
         return _attend(state, stored, values, beta, mask, dropout)
     if mask is not None:
         raise ValueError("mask: expected None with offsets; leave the patterns themselves out of the sets")
+    _check_max_updates(max_updates)
     check_offsets(offsets, stored.shape[-2])
     if not state.ndim == stored.ndim == values.ndim == 3:
         dimensions = [tuple(patterns.shape) for patterns in (state, stored, values)]
@@ -237,9 +238,8 @@ def associate(
     sets = list(pairwise(offsets.tolist()))
     states = [state] * len(sets) if state_offsets is None else _split_states(state, state_offsets, len(sets))
     if not sets:
-        H = max(len(state), len(stored), len(values))
-        size = (H, 0, values.shape[-1]) if state_offsets is not None else (0, H, state.shape[1], values.shape[-1])
-        return values.new_zeros(size)
+        H, d_v = max(len(state), len(stored), len(values)), values.shape[-1]
+        return values.new_zeros((0, H, state.shape[1], d_v) if state_offsets is None else (H, 0, d_v))
     results = [
         associate(
             head_states,
@@ -276,7 +276,8 @@ def _associate_shared_states(
 def _update_all_but_last(
     state: Tensor, stored: Tensor, beta: float | Tensor, mask: Tensor | None, max_updates: PerHead, tolerance: float
 ) -> Tensor:
-    """Return the states before the last update, which averages the values."""
+    """Return the states before the last update, which averages the values; ValueError as in `_check_max_updates`."""
+    _check_max_updates(max_updates)
     if _is_single_update(max_updates):
         return state
     earlier = max_updates - 1 if isinstance(max_updates, int) else [n - 1 for n in max_updates]
@@ -338,6 +339,7 @@ def _check_beta(beta: float) -> None:
 
 
 def _split_states(state: Tensor, offsets: Tensor, n_sets: int) -> list[Tensor]:
+    """Return the states of each set, (H, n, d_k), from those of all sets end to end."""
     check_offsets(offsets, state.shape[-2], "state_offsets")
     if len(offsets) - 1 != n_sets:
         raise ValueError(f"state_offsets: expected those of {n_sets} sets, as offsets have, found {len(offsets) - 1}")
@@ -345,10 +347,17 @@ def _split_states(state: Tensor, offsets: Tensor, n_sets: int) -> list[Tensor]:
 
 
 def _expand_over_states(beta: Tensor) -> Tensor:
+    """Return a β per head, (H,), as (H, 1), which broadcasts to the states of each head."""
     return beta[..., None] if beta.ndim else beta
 
 
-def _is_single_update(max_updates: PerHead) -> bool:
-    if not (max_updates >= 1 if isinstance(max_updates, int) else all(n >= 1 for n in max_updates)):
+def _check_max_updates(max_updates: PerHead) -> None:
+    """Raise ValueError if a number of updates is below 1."""
+    numbers = [max_updates] if isinstance(max_updates, int) else max_updates
+    if any(n < 1 for n in numbers):
         raise ValueError(f"max_updates: expected a whole number of at least 1, found {max_updates}")
+
+
+def _is_single_update(max_updates: PerHead) -> bool:
+    """Return whether every head makes one update only."""
     return max_updates == 1 if isinstance(max_updates, int) else all(n == 1 for n in max_updates)

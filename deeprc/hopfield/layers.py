@@ -189,9 +189,8 @@ class Hopfield(nn.Module):
         state = swap_batch_first(state, self.batch_first)
         stored = state if stored is None else swap_batch_first(stored, self.batch_first)
         values = stored if values is None else swap_batch_first(values, self.batch_first)
-        query, key, *mapped = self._map_all(state, stored, *([] if self.map_values is None else [values]))
+        query, key, value = self._map_all(state, stored, values)
         mask = merge_masks(stored_padding_mask, association_mask, self.n_heads, batched=batched)
-        value = mapped[0] if mapped else key
         result = self.association(query, key, value, mask=mask, offsets=offsets, state_offsets=state_offsets)
         return swap_batch_first(self.output(merge_heads(result)), self.batch_first or offsets is not None)
 
@@ -206,23 +205,25 @@ class Hopfield(nn.Module):
         """Return the association weights of the last update, (..., H, S, N); parameters as in `forward`."""
         mask = merge_masks(stored_padding_mask, association_mask, self.n_heads, batched=state.ndim > 2)
         state = swap_batch_first(state, self.batch_first)
-        query, key = self._map_all(state, state if stored is None else swap_batch_first(stored, self.batch_first))
+        stored = state if stored is None else swap_batch_first(stored, self.batch_first)
+        query, key, _ = self._map_all(state, stored, None)
         return self.association.compute_weights(query, key, mask)
 
-    def _map_all(self, state: Tensor, *others: Tensor) -> list[Tensor]:
-        """Map the states, and the stored patterns and values if they are given, for all heads."""
-        maps = [
-            association_map
-            for association_map in (self.map_states, self.map_stored, self.map_values)
-            if association_map is not None
+    def _map_all(self, state: Tensor, stored: Tensor, values: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values of all heads, (..., H, S or N, d_k or d_v), from raw patterns.
+
+        The values are the keys if `values` is None, or if the stored patterns in the associative space are averaged.
+        """
+        maps_and_patterns = [(self.map_states, state), (self.map_stored, stored)]
+        if values is not None and self.map_values is not None:
+            maps_and_patterns.append((self.map_values, values))
+        normalised = normalise_all(*maps_and_patterns)
+        mapped = [
+            pattern_map.map_normalised(patterns)
+            for (pattern_map, _), patterns in zip(maps_and_patterns, normalised, strict=True)
         ]
-        pairs = list(zip(maps, (state, *others), strict=False))
-        ready = normalise_all(*pairs)
-        query, *mapped = (
-            association_map.map_normalised(patterns)
-            for (association_map, _), patterns in zip(pairs, ready, strict=True)
-        )
-        return [query.expand(*query.shape[:-3], self.n_heads, *query.shape[-2:]), *mapped]
+        query, key, value = mapped[0], mapped[1], mapped[-1]
+        return query.expand(*query.shape[:-3], self.n_heads, *query.shape[-2:]), key, value
 
 
 def _join_offsets(offsets: Tensor | None, state_offsets: Tensor | None) -> Tensor | None:

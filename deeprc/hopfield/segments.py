@@ -37,8 +37,9 @@ def check_offsets(offsets: Tensor, n: int, name: str = "offsets") -> None:
     if offsets.device.type != "cpu" or torch.compiler.is_compiling():
         return
     values = offsets.numpy()
-    if values[0] != 0 or values[-1] > n or (values[1:] < values[:-1]).any():
-        found = f"from {values[0]} to {values[-1]}" + (", falling" if (values[1:] < values[:-1]).any() else "")
+    is_falling = bool((values[1:] < values[:-1]).any())
+    if values[0] != 0 or values[-1] > n or is_falling:
+        found = f"from {values[0]} to {values[-1]}" + (", falling" if is_falling else "")
         raise ValueError(f"{name}: expected to rise from 0 to {n} at most, found {found}")
 
 
@@ -109,18 +110,19 @@ def segment_attention(logits: Tensor, values: Tensor, offsets: Tensor) -> Tensor
     if not logits.dtype == values.dtype in (torch.float32, torch.float64):  # exponentials need at least 32 bits
         common = torch.promote_types(torch.promote_types(logits.dtype, values.dtype), torch.float32)
         return segment_attention(logits.to(common), values.to(common), offsets).to(values.dtype)
-    apply = _attention_in_torch
     if torch.compiler.is_compiling():
-        pass  # tensor operations become part of the compiled graph
-    elif logits.device.type == "cpu":
+        return _attention_in_torch(logits, values, offsets)  # tensor operations become part of the compiled graph
+    if logits.device.type == "cpu":
         from deeprc.hopfield.attention_cpu import SegmentAttention  # imports a compiler, so only if it is needed
 
-        apply = SegmentAttention.apply
-    elif logits.device.type == "cuda" and has_triton():
+        on_cpu: Tensor = SegmentAttention.apply(logits, values, offsets)  # type: ignore[no-untyped-call]  # torch types no `apply`
+        return on_cpu
+    if logits.device.type == "cuda" and has_triton():
         from deeprc.hopfield.attention_cuda import SegmentAttention as SegmentAttentionOnCuda
 
-        apply = SegmentAttentionOnCuda.apply
-    return apply(logits, values, offsets)
+        on_cuda: Tensor = SegmentAttentionOnCuda.apply(logits, values, offsets)  # type: ignore[no-untyped-call]  # as above
+        return on_cuda
+    return _attention_in_torch(logits, values, offsets)
 
 
 def _attention_in_torch(logits: Tensor, values: Tensor, offsets: Tensor) -> Tensor:

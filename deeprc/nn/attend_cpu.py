@@ -33,6 +33,7 @@ from deeprc.nn.motif_convolution.cpu import (
     TILE,
     allocate_gradient_buffers,
     make_convolution_tables,
+    round_up_to_tiles,
     sum_buffers,
 )
 from deeprc.nn.motif_convolution.tables import choose_window_dtype, find_rows_in_use
@@ -78,7 +79,7 @@ class NetworkWeights:
     @property
     def padded_units(self) -> int:
         """Number of units of the widest layer, padded to whole tiles: U."""
-        return _round_up_to_tiles(max((len(bias) for _, bias in self.layers), default=0))
+        return round_up_to_tiles(max((len(bias) for _, bias in self.layers), default=0))
 
     def list_widths(self, n_values: int) -> NDArray[np.int64]:
         """Return S (`n_values`) and the number of units of each layer as one array, (n_layers + 1,)."""
@@ -124,7 +125,7 @@ class _Attend(torch.autograd.Function):
         cache_tensors = [torch.from_numpy(array) for array in cache]
         ctx.save_for_backward(*sequences.tensors(), *cache_tensors, *weights.tensors())
         ctx.max_length, ctx.n_values = sequences.max_length, n_values
-        values = cache_tensors[0]  # (N, padded_S)
+        values = cache_tensors[0]  # `cache.values`, (N, padded_S)
         if n_values % TILE:
             values = values[:, :n_values].clone(memory_format=torch.contiguous_format)
         return values, logits
@@ -136,14 +137,14 @@ class _Attend(torch.autograd.Function):
         sequences = SequenceBatch._make((*islice(saved, len(SequenceBatch._fields) - 1), ctx.max_length))
         cache = ForwardCache(*(tensor.numpy() for tensor in islice(saved, len(ForwardCache._fields))))
         weights = NetworkWeights.from_tensors(*saved)
-        rows, first_row = find_rows_in_use(sequences.lengths, sequences.max_length)
+        rows, first_row_of_length = find_rows_in_use(sequences.lengths, sequences.max_length)
         layers = _make_backward_layers(weights, ctx.n_values)
         gradients = _make_zero_gradients(weights, rows, layers, sequences.n_sequences)
         if ctx.n_values % TILE:  # `pad` copies even if it adds nothing
-            grad_values = functional.pad(grad_values, (0, -ctx.n_values % TILE))
+            grad_values = functional.pad(grad_values, (0, round_up_to_tiles(ctx.n_values) - ctx.n_values))
         backward(
             sequences.convert_scales(weights.kernels).arrays(),
-            first_row.numpy(),
+            first_row_of_length.numpy(),
             cache,
             grad_values.contiguous().numpy(),
             grad_logits.contiguous().numpy(),
@@ -156,22 +157,17 @@ class _Attend(torch.autograd.Function):
         return None, grad_genes, grad_kernels, *_sum_other_gradients(weights, gradients, layers)
 
 
-def _round_up_to_tiles(n: int) -> int:
-    """Return n rounded up to whole tiles."""
-    return n + -n % TILE
-
-
 def _allocate_cache(
     sequences: SequenceBatch, weights: NetworkWeights, n_values: int, *, keep: Literal["nothing", "values", "all"]
 ) -> ForwardCache:
     """Return empty arrays for what a forward pass keeps: nothing but the logits, the values, or all for gradients."""
     N = sequences.n_sequences
-    values = torch.empty((0, 0) if keep == "nothing" else (N, _round_up_to_tiles(n_values)), dtype=torch.float32)
+    values = torch.empty((0, 0) if keep == "nothing" else (N, round_up_to_tiles(n_values)), dtype=torch.float32)
     activations = torch.empty((0, 0, 0), dtype=torch.float32)
     window = torch.empty((0, 0), dtype=torch.uint8)
     if keep == "all":
         activations = torch.empty((len(weights.layers), N, weights.padded_units), dtype=torch.float32)
-        window = torch.empty((N, _round_up_to_tiles(len(weights.kernels))), dtype=choose_window_dtype(sequences))
+        window = torch.empty((N, round_up_to_tiles(len(weights.kernels))), dtype=choose_window_dtype(sequences))
     return ForwardCache(values.numpy(), activations.numpy(), window.numpy())
 
 
@@ -197,15 +193,16 @@ def _make_forward_layers(weights: NetworkWeights, n_values: int) -> KeyLayers:
     biases = np.zeros((len(weights.layers), U), np.float32)
     for index, (_, bias) in enumerate(weights.layers):
         biases[index, : len(bias)] = bias.numpy()
-    matrices = _arrange_in_tiles([weight.T for weight, _ in weights.layers], max(_round_up_to_tiles(n_values), U), U)
+    matrices = _arrange_in_tiles([weight.T for weight, _ in weights.layers], max(round_up_to_tiles(n_values), U), U)
     return KeyLayers(matrices, biases, weights.list_widths(n_values), weights.queries.contiguous().numpy())
 
 
 def _make_backward_layers(weights: NetworkWeights, n_values: int) -> KeyLayers:
     """Return layers and queries in tiles of their inputs, whose gradients the backward pass computes together."""
     U, n_keys = weights.padded_units, weights.queries.shape[1]
-    matrices = _arrange_in_tiles([weight for weight, _ in weights.layers], U, max(_round_up_to_tiles(n_values), U))
-    queries = functional.pad(weights.queries, (0, -n_keys % TILE)).view(len(weights.queries), -1, TILE)
+    matrices = _arrange_in_tiles([weight for weight, _ in weights.layers], U, max(round_up_to_tiles(n_values), U))
+    padded_queries = functional.pad(weights.queries, (0, round_up_to_tiles(n_keys) - n_keys))
+    queries = padded_queries.view(len(weights.queries), -1, TILE)  # (H, tiles, TILE)
     no_biases = np.zeros((0, 0), np.float32)  # gradients do not depend on the biases
     return KeyLayers(matrices, no_biases, weights.list_widths(n_values), queries.transpose(0, 1).contiguous().numpy())
 
@@ -220,7 +217,7 @@ def _make_zero_gradients(weights: NetworkWeights, rows: Tensor, layers: KeyLayer
         np.zeros((N_SUM_BLOCKS, n_layers, weights.padded_units // TILE, n_columns, TILE), np.float32),
         np.zeros((N_SUM_BLOCKS, n_layers + 1, n_columns), np.float32),
         np.zeros((N_SUM_BLOCKS, *layers.queries.shape), np.float32),
-        np.empty((n_sequences, layers.sizes[0] - len(weights.kernels)), np.float32),
+        np.empty((n_sequences, layers.widths[0] - len(weights.kernels)), np.float32),
     )
 
 
@@ -232,7 +229,7 @@ def _sum_other_gradients(weights: NetworkWeights, gradients: Gradients, layers: 
     )
     yield grad_biases[:, 0, : len(weights.kernels)].sum(0)
     yield grad_queries.sum(0).transpose(0, 1).reshape(n_heads, -1)[:, :n_keys]
-    for index, (n_in, n_out) in enumerate(pairwise(layers.sizes.tolist())):
+    for index, (n_in, n_out) in enumerate(pairwise(layers.widths.tolist())):
         by_tile = grad_layers[:, index].sum(0)[:, :n_in]  # (tiles, n_in, TILE)
         yield by_tile.permute(0, 2, 1).reshape(-1, n_in)[:n_out]
         yield grad_biases[:, index + 1, :n_out].sum(0)

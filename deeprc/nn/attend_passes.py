@@ -67,7 +67,7 @@ class KeyLayers(NamedTuple):
         n_in) in the backward pass.
     biases
         Biases of the layers, (n_layers, U).
-    sizes
+    widths
         S, then the number of units of each layer, (n_layers + 1,) int64.
     queries
         Queries times beta, (H, n_keys) in the forward pass; by tiles, (tiles, H, TILE), in the backward pass.
@@ -75,7 +75,7 @@ class KeyLayers(NamedTuple):
 
     weights: _Array
     biases: _Array
-    sizes: _Array
+    widths: _Array
     queries: _Array
 
 
@@ -133,34 +133,38 @@ def _forward_chunk(
     cache: ForwardCache,
     logits: _Array,
 ) -> None:
-    """Write the results of the sequences from `first` to `stop`; see `forward`."""
+    """Write the results of the sequences from `first` to `stop`; see `forward`.
+
+    A layer writes its output into `cache`, if all results are kept, or into one of two buffers: the other one holds its
+    input.
+    """
     residues, starts, lengths = sequences.residues, sequences.starts, sequences.lengths
     values, activations, window = cache
-    weights, biases, sizes, queries = layers
-    keep, keep_all, widest = len(values) > 0, len(window) > 0, weights.shape[2]
-    E, D = gene_embeddings.shape[1], sizes[0] - gene_embeddings.shape[1]
+    weights, biases, widths, queries = layers
+    keeps_values, keeps_all, widest = len(values) > 0, len(window) > 0, weights.shape[2]
+    E, D = gene_embeddings.shape[1], widths[0] - gene_embeddings.shape[1]
     chunk_values = np.empty((SEQUENCES_PER_CHUNK, widest), np.float32)
-    buffer, other_buffer = np.empty((2, widest), np.float32)
+    input_buffer, output_buffer = np.empty((2, widest), np.float32)
     unused_window = np.empty(TILE, window.dtype)
     for tile in range(len(tables.residues)):
         kernels = slice(tile * TILE, (tile + 1) * TILE)
         for n in range(first, stop):
             prefetch(residues, starts[min(n + PREFETCH_DISTANCE, len(starts) - 1)])
-            best = (values[n] if keep else chunk_values[n - first])[kernels]
-            position_rows = tables.positions[tile, tables.first_row[lengths[n]] :]
-            best_at = window[n, kernels] if keep_all else unused_window
+            best = (values[n] if keeps_values else chunk_values[n - first])[kernels]
+            position_rows = tables.positions[tile, tables.first_row_of_length[lengths[n]] :]
+            best_at = window[n, kernels] if keeps_all else unused_window
             write_best_windows(sequences, n, tables.residues[tile], position_rows, best, best_at)
             apply_selu(best, tables.bias[kernels])
     for n in range(first, stop):
-        inputs = values[n] if keep else chunk_values[n - first]
+        inputs = values[n] if keeps_values else chunk_values[n - first]
         for e in range(E):
             inputs[D + e] = gene_embeddings[n, e]
         for layer in range(len(weights)):
-            output = activations[layer, n] if keep_all else other_buffer
-            for tile in range((sizes[layer + 1] + TILE - 1) // TILE):
+            output = activations[layer, n] if keeps_all else output_buffer
+            for tile in range((widths[layer + 1] + TILE - 1) // TILE):
                 units = slice(tile * TILE, (tile + 1) * TILE)
-                write_selu_layer(inputs, sizes[layer], weights[layer, tile], biases[layer, units], output[units])
-            inputs, buffer, other_buffer = output, other_buffer, buffer
+                write_selu_layer(inputs, widths[layer], weights[layer, tile], biases[layer, units], output[units])
+            inputs, input_buffer, output_buffer = output, output_buffer, input_buffer
         for h in range(len(queries)):
             total = np.float32(0)
             for d in range(queries.shape[1]):
@@ -171,7 +175,7 @@ def _forward_chunk(
 @njit(parallel=True, nogil=True)
 def backward(
     sequences: BatchArrays,
-    first_row: _Array,
+    first_row_of_length: _Array,
     cache: ForwardCache,
     grad_values: _Array,
     grad_logits: _Array,
@@ -180,8 +184,9 @@ def backward(
 ) -> None:
     """Add the gradients of all sequences from those of their values, (N, padded_S), and of the logits, (N, H).
 
-    `first_row` is that of `ConvolutionTables`. Of some sequences at a time, the gradients of the sums of each layer are
-    computed first, then those of its weights, so that the latter are read and written once for all of them.
+    `first_row_of_length` is that of `ConvolutionTables`. Of some sequences at a time, the gradients of all
+    pre-activations are computed first, then those of the weights, so that the latter are read and written once for all
+    of them.
     """
     N, n_layers, widest = len(grad_logits), len(layers.weights), gradients.biases.shape[2]
     for block in numba.prange(N_SUM_BLOCKS):
@@ -193,15 +198,21 @@ def backward(
             gradients.queries[block],
             gradients.gene_embeddings,
         )
-        grad_sums = np.zeros((n_layers + 1, SEQUENCES_PER_CHUNK, widest), np.float32)
+        grad_preactivations = np.zeros((n_layers + 1, SEQUENCES_PER_CHUNK, widest), np.float32)
         block_stop = (block + 1) * N // N_SUM_BLOCKS
         for first in range(block * N // N_SUM_BLOCKS, block_stop, SEQUENCES_PER_CHUNK):
             stop = min(first + SEQUENCES_PER_CHUNK, block_stop)
-            _backward_chunk(first, stop, cache, grad_values, grad_logits, layers, block_gradients, grad_sums)
-            _accumulate_weight_gradients(first, stop, cache, grad_logits, layers, block_gradients, grad_sums)
-            window, grad_windows = cache.window[first:stop], grad_sums[0]
+            _backward_chunk(first, stop, cache, grad_values, grad_logits, layers, block_gradients, grad_preactivations)
+            _accumulate_weight_gradients(first, stop, cache, grad_logits, layers, block_gradients, grad_preactivations)
+            window, grad_windows = cache.window[first:stop], grad_preactivations[0]
             add_windows(
-                sequences, first, window, grad_windows, first_row, block_gradients.residues, block_gradients.positions
+                sequences,
+                first,
+                window,
+                grad_windows,
+                first_row_of_length,
+                block_gradients.residues,
+                block_gradients.positions,
             )
 
 
@@ -214,39 +225,40 @@ def _backward_chunk(
     grad_logits: _Array,
     layers: KeyLayers,
     gradients: Gradients,
-    grad_sums: _Array,
+    grad_preactivations: _Array,
 ) -> None:
-    """Write the gradients of the sums before each SELU for some sequences, (n_layers + 1, n, max(padded_S, U)).
+    """Write the gradients of the pre-activations of some sequences, (n_layers + 1, n, max(padded_S, U)).
 
-    Index 0 is the convolution, index i is layer i, counted from 1. The gradients of biases are added up, those of gene
-    embeddings written.
+    Pre-activations are the arguments of SELU; index 0 has those of the convolution, index i those of layer i, counted
+    from 1. The gradients of biases are added up, those of gene embeddings written. Each array first holds the gradient
+    of what SELU returned, until `backpropagate_selu` replaces it.
     """
     values, activations, window = cache
-    weights, _, sizes, queries = layers
+    weights, _, widths, queries = layers
     grad_biases, grad_genes = gradients.biases, gradients.gene_embeddings
     n_layers, H, E = len(weights), queries.shape[1], grad_genes.shape[1]
     for n in range(first, stop):
         row = n - first
         for tile in range(len(queries)):
             units = slice(tile * TILE, (tile + 1) * TILE)
-            write_linear_layer(grad_logits[n], H, queries[tile], grad_sums[n_layers, row, units])
+            write_linear_layer(grad_logits[n], H, queries[tile], grad_preactivations[n_layers, row, units])
         for layer in range(n_layers - 1, -1, -1):
-            gradient = grad_sums[layer + 1, row]
-            for tile in range((sizes[layer + 1] + TILE - 1) // TILE):
+            grad_outputs, grad_inputs = grad_preactivations[layer + 1, row], grad_preactivations[layer, row]
+            for tile in range((widths[layer + 1] + TILE - 1) // TILE):
                 units = slice(tile * TILE, (tile + 1) * TILE)
-                backpropagate_selu(gradient[units], activations[layer, n, units], grad_biases[layer + 1, units])
-            for tile in range((sizes[layer] + TILE - 1) // TILE):
+                backpropagate_selu(grad_outputs[units], activations[layer, n, units], grad_biases[layer + 1, units])
+            for tile in range((widths[layer] + TILE - 1) // TILE):
                 units = slice(tile * TILE, (tile + 1) * TILE)
-                write_linear_layer(gradient, sizes[layer + 1], weights[layer, tile], grad_sums[layer, row, units])
-        gradient = grad_sums[0, row]
+                write_linear_layer(grad_outputs, widths[layer + 1], weights[layer, tile], grad_inputs[units])
+        grad_convolved = grad_preactivations[0, row]
         for tile in range(values.shape[1] // TILE):
             units = slice(tile * TILE, (tile + 1) * TILE)
-            add_row(gradient[units], grad_values[n, units])
+            add_row(grad_convolved[units], grad_values[n, units])
         for e in range(E):
-            grad_genes[n, e] = gradient[sizes[0] - E + e]
+            grad_genes[n, e] = grad_convolved[widths[0] - E + e]
         for tile in range(window.shape[1] // TILE):
             units = slice(tile * TILE, (tile + 1) * TILE)
-            backpropagate_selu(gradient[units], values[n, units], grad_biases[0, units])
+            backpropagate_selu(grad_convolved[units], values[n, units], grad_biases[0, units])
 
 
 @njit(nogil=True)
@@ -257,16 +269,16 @@ def _accumulate_weight_gradients(
     grad_logits: _Array,
     layers: KeyLayers,
     gradients: Gradients,
-    grad_sums: _Array,
+    grad_preactivations: _Array,
 ) -> None:
     """Add the gradients of the queries and of the layers' weights for some sequences; see `_backward_chunk`."""
     values, activations, _ = cache
-    n_layers, sizes = len(layers.weights), layers.sizes
+    n_layers, widths = len(layers.weights), layers.widths
     keys = (activations[n_layers - 1] if n_layers else values)[first:stop]
     for tile in range(len(layers.queries)):
         add_outer_products(grad_logits[first:stop], layers.queries.shape[1], keys, tile, gradients.queries[tile])
     for layer in range(n_layers):
         inputs = (activations[layer - 1] if layer else values)[first:stop]
-        grad_rows = grad_sums[layer + 1, : stop - first]
-        for tile in range((sizes[layer + 1] + TILE - 1) // TILE):
-            add_outer_products(inputs, sizes[layer], grad_rows, tile, gradients.layers[layer, tile])
+        grad_rows = grad_preactivations[layer + 1, : stop - first]
+        for tile in range((widths[layer + 1] + TILE - 1) // TILE):
+            add_outer_products(inputs, widths[layer], grad_rows, tile, gradients.layers[layer, tile])

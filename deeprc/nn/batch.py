@@ -82,7 +82,7 @@ class RepertoireBatch:
         n_sequences, without_scores = self.sequences.n_sequences, replace(self, branch_scores=None)
         for first in range(0, n_sequences, size):
             rows = slice(first, min(first + size, n_sequences))
-            offsets = torch.arange(2, device=self.offsets.device) * (rows.stop - rows.start)
+            offsets = torch.arange(2, device=self.offsets.device) * (rows.stop - rows.start)  # (0, number of rows)
             yield without_scores.take(rows, offsets)
 
     def to(self, device: torch.device) -> RepertoireBatch:

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -39,6 +39,7 @@ __all__ = [
     "HeadAttention",
     "OutputParts",
     "SequenceScores",
+    "UnitConversion",
     "average_head_weights",
     "average_max_head_logits",
     "combine_parts",
@@ -218,9 +219,24 @@ def score_sequences(inference: Inference, position: int) -> SequenceScores:
     return next(score_rows(inference, [position], attention, [None]))
 
 
-def combine_scores(
-    scores: Sequence[SequenceScores], scales: NDArray[np.float64], shifts: NDArray[np.float64]
-) -> SequenceScores:
+class UnitConversion(NamedTuple):
+    """What brings the outputs of the networks of an ensemble to common units: output * scale + shift.
+
+    Attributes
+    ----------
+    scales, shifts
+        Factor and summand of each output of each network, (number of networks, T) each.
+    """
+
+    scales: NDArray[np.floating[Any]]
+    shifts: NDArray[np.floating[Any]]
+
+    def to_float32(self) -> UnitConversion:
+        """Return the same numbers with 32 bits, like the outputs of a network."""
+        return UnitConversion(self.scales.astype(np.float32), self.shifts.astype(np.float32))
+
+
+def combine_scores(scores: Sequence[SequenceScores], conversion: UnitConversion) -> SequenceScores:
     """Return the scores of an ensemble: networks whose outputs are averaged in common units.
 
     Contributions and responses are means over the networks in these units. The shift of an output is shared out among
@@ -230,10 +246,10 @@ def combine_scores(
     ----------
     scores
         Scores of each network for the same sequences of one repertoire.
-    scales, shifts
-        Factor and summand that bring each network's outputs to common units, (number of networks, T) each.
+    conversion
+        Conversion of the outputs of these networks.
     """
-    scaled = list(zip(scores, scales, shifts, strict=True))
+    scaled = list(zip(scores, *conversion, strict=True))
     contributions = [part.contributions * scale + part.weight[:, None] * shift for part, scale, shift in scaled]
     return SequenceScores(
         repertoire_id=scores[0].repertoire_id,
@@ -244,19 +260,17 @@ def combine_scores(
         outputs=_average_parts([part.outputs * scale + shift for part, scale, shift in scaled]),
         n_heads=tuple(n for part in scores for n in part.n_heads),
         beside_attention=_combine_branches(
-            [part.beside_attention for part in scores], scales, scores[0].contributions.shape
+            [part.beside_attention for part in scores], conversion.scales, scores[0].contributions.shape
         ),
     )
 
 
-def combine_parts(
-    parts: Sequence[OutputParts], scales: NDArray[np.floating[Any]], shifts: NDArray[np.floating[Any]]
-) -> OutputParts:
+def combine_parts(parts: Sequence[OutputParts], conversion: UnitConversion) -> OutputParts:
     """Return the outputs of an ensemble of networks; see `combine_scores`."""
     if len(parts) == 1:
         return parts[0]
-    outputs = np.stack([part.outputs for part in parts]) * scales + shifts
-    beside_attention = _combine_branches([part.beside_attention for part in parts], scales, outputs.shape[1:])
+    outputs = np.stack([part.outputs for part in parts]) * conversion.scales + conversion.shifts
+    beside_attention = _combine_branches([p.beside_attention for p in parts], conversion.scales, outputs.shape[1:])
     return OutputParts(outputs.mean(axis=0), beside_attention)
 
 

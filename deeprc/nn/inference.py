@@ -9,7 +9,7 @@ outputs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import NamedTuple
@@ -129,7 +129,7 @@ class Inference:
             pooled_values = self.iterate_pooled(listed)
         else:
             selections = [_Selection(*pair) for pair in zip(listed, rows, strict=True)]
-            pooled_values = (pooled for pooled, _ in self._iterate_pooled(selections))
+            pooled_values = (pooled for pooled, _ in self._pool_selections(selections))
         for position, pooled in zip(listed, pooled_values, strict=True):
             yield self._compute_output(pooled, position)
 
@@ -141,17 +141,22 @@ class Inference:
         """
         listed = self._list_positions(positions)
         if self.pooled_value_cache is None:
-            yield from (pooled for pooled, _ in self._iterate_pooled([*map(_Selection, listed)]))
+            yield from (pooled for pooled, _ in self._pool_selections([*map(_Selection, listed)]))
             return
-        dataset, known_pooled = self.collator.dataset, self.pooled_value_cache.find(self.network)
-        key_of_batches = (dataset.container, self.collator.abundance, self.top_fraction)
-        keys = [(*key_of_batches, int(dataset.repertoire_indices[position])) for position in listed]
-        missing = {key: position for key, position in zip(keys, listed, strict=True) if key not in known_pooled}
-        computed = self._iterate_pooled([*map(_Selection, missing.values())])
+        cached = self.pooled_value_cache.find(self.network)
+        keys = [self._make_cache_key(position) for position in listed]
+        missing = {key: position for key, position in zip(keys, listed, strict=True) if key not in cached}
+        computed = self._pool_selections([*map(_Selection, missing.values())])
         for key in keys:
             if missing.pop(key, None) is not None:  # also if other code has computed it meanwhile
-                known_pooled[key] = next(computed)[0].cpu()
-            yield known_pooled[key].to(self.device)
+                cached[key] = next(computed)[0].cpu()
+            yield cached[key].to(self.device)
+
+    def _make_cache_key(self, position: int) -> Hashable:
+        """Return what the pooled values of a repertoire depend on besides the weights of the network."""
+        dataset = self.collator.dataset
+        index = int(dataset.repertoire_indices[position])
+        return dataset.container, self.collator.abundance, self.top_fraction, index
 
     def iterate_pooled_with_logits(self, positions: Iterable[int] | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the pooled values of each repertoire, (H, S) float64, and all its logits, (N, H), on the CPU.
@@ -159,7 +164,7 @@ class Inference:
         The parameter is that of `iterate_outputs`.
         """
         selections = [*map(_Selection, self._list_positions(positions))]
-        return ((pooled.cpu(), logits) for pooled, logits in self._iterate_pooled(selections))
+        return ((pooled.cpu(), logits) for pooled, logits in self._pool_selections(selections))
 
     def iterate_groups(self, positions: Iterable[int] | None = None) -> Iterator[list[int]]:
         """Yield lists of consecutive positions, such that the sequences of a list fit into one chunk.
@@ -168,7 +173,7 @@ class Inference:
         `iterate_outputs`.
         """
         selections = [*map(_Selection, self._list_positions(positions))]
-        return ([selection.position for selection in group] for group in self._iterate_groups(selections))
+        return ([selection.position for selection in group] for group in self._group_selections(selections))
 
     def take_branch_scores(self, position: int) -> Tensor | None:
         """Return the scores of one repertoire from the network's branches, (1, Q, T); None if it has no branches."""
@@ -178,7 +183,7 @@ class Inference:
     def _list_positions(self, positions: Iterable[int] | None) -> list[int]:
         return list(range(len(self.collator.dataset)) if positions is None else positions)
 
-    def _iterate_groups(self, selections: Sequence[_Selection]) -> Iterator[list[_Selection]]:
+    def _group_selections(self, selections: Sequence[_Selection]) -> Iterator[list[_Selection]]:
         """Yield groups of repertoires whose sequences fit into one chunk; see `iterate_groups`."""
         for group, next_group in pairwise(chain(self._divide_into_groups(selections), [[]])):
             self.collator.prefetch([selection.position for selection in next_group])
@@ -199,14 +204,14 @@ class Inference:
         if group:
             yield group
 
-    def _iterate_pooled(self, selections: Sequence[_Selection]) -> Iterator[tuple[Tensor, Tensor]]:
+    def _pool_selections(self, selections: Sequence[_Selection]) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the pooled values, (H, S) float64, and the logits on the CPU, (n, H), of each repertoire."""
-        for group in self._iterate_groups(selections):
+        for group in self._group_selections(selections):
             yield from self._pool_group(group)
 
     @torch.no_grad()
     def _pool_group(self, group: Sequence[_Selection]) -> list[tuple[Tensor, Tensor]]:
-        """Return what `_iterate_pooled` yields for the repertoires of a group."""
+        """Return what `_pool_selections` yields for the repertoires of a group."""
         return [self._pool_in_chunks(*group[0])] if len(group) == 1 else self._pool_in_one_batch(group)
 
     def _pool_in_chunks(self, position: int, rows: NDArray[np.int64] | None) -> tuple[Tensor, Tensor]:

@@ -85,15 +85,17 @@ class RunningStandardisation(nn.Module):
         return (self.variance + _SMALLEST_VARIANCE).rsqrt()
 
     def _update_moments(self, pooled: Tensor) -> None:
-        """Move the running mean and variance of each feature towards those of a batch of pooled values, (B, F)."""
+        """Move the running mean and variance of each feature towards those of a batch, (B, n_features).
+
+        The product of the deviations from the old and from the new mean is that of Welford's running variance.
+        """
         self.updates.add_(1)
-        share = 1.0 / self.updates.clamp(max=_AVERAGED_UPDATES)
-        before = self.mean.clone()
-        self.mean.lerp_(average_rows(pooled), share)
-        squared_deviation = average_rows((pooled - before) * (pooled - self.mean))
-        self.variance.lerp_(squared_deviation, share).clamp_(
-            min=0
-        )  # rounding may make it negative if a feature is constant
+        batch_weight = 1.0 / self.updates.clamp(max=_AVERAGED_UPDATES)
+        old_mean = self.mean.clone()
+        self.mean.lerp_(average_rows(pooled), batch_weight)
+        batch_variance = average_rows((pooled - old_mean) * (pooled - self.mean))
+        self.variance.lerp_(batch_variance, batch_weight)
+        self.variance.clamp_(min=0)  # rounding may make it negative if a feature is constant
 
 
 class DeepRC(nn.Module):
@@ -283,11 +285,12 @@ class DeepRC(nn.Module):
     ) -> tuple[RepertoireBatch, UnattendedSequences | None]:
         """Return the sequences that attention keeps, and a summary of the others if they stay in the softmax."""
         if unattended == "dropped":
-            rows, bounds = select_top_rows(self.compute_logits(batch), batch.offsets, fraction, max_rows)
-            return batch.take(rows, bounds), None
+            rows, kept_offsets = select_top_rows(self.compute_logits(batch), batch.offsets, fraction, max_rows)
+            return batch.take(rows, kept_offsets), None
         values, logits = self.attend(batch)
-        rows, bounds = select_top_rows(logits, batch.offsets, fraction, max_rows)
-        return batch.take(rows, bounds), summarise_unattended(values, logits, batch.offsets, rows, bounds)
+        rows, kept_offsets = select_top_rows(logits, batch.offsets, fraction, max_rows)
+        unattended_summary = summarise_unattended(values, logits, batch.offsets, rows, kept_offsets)
+        return batch.take(rows, kept_offsets), unattended_summary
 
     @torch.no_grad()
     def compute_logits(self, batch: RepertoireBatch) -> Tensor:
@@ -305,13 +308,16 @@ class DeepRC(nn.Module):
         return torch.cat(parts) if parts else self.pooling.queries.new_zeros((0, len(self.pooling.queries)))
 
     def _collect_fused_weights(self, sequences: SequenceBatch) -> attend_cpu.NetworkWeights | None:
-        """Return the weights if the compiled pass can compute these sequences; None if torch's operations must."""
+        """Return the weights for the compiled pass of `attend_cpu`; None if torch's operations must compute instead.
+
+        The compiled pass needs the CPU, scales without gradients, an encoder that is a motif convolution, and no hooks.
+        """
         scales = (sequences.residue_scale, sequences.position_scale)
         if sequences.device.type != "cpu" or any(scale.requires_grad for scale in scales):
             return None
         modules = (self.embedding, self.key_network, *self.key_network)
         if any(module._forward_hooks or module._forward_pre_hooks for module in modules):
-            return None  # a hook needs the operations one by one
+            return None  # a hook reads the result of an operation, which the compiled pass does not return
         kernels = self.embedding.fused_weights()
         if kernels is None:
             return None
@@ -379,6 +385,7 @@ def _make_lecun_linear(in_features: int, out_features: int) -> nn.Linear:
 
 
 def _make_selu_layers(in_features: int, units: list[int]) -> nn.Sequential:
+    """Return a SELU layer for each of these numbers of units, one after the other."""
     layers: list[nn.Module] = []
     for size in units:
         layers += [_make_lecun_linear(in_features, size), nn.SELU(inplace=True)]

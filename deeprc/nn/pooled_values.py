@@ -6,6 +6,7 @@ Letters: n sequences, S values of a sequence, H heads.
 from __future__ import annotations
 
 from collections.abc import Hashable, MutableMapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,6 +16,24 @@ from deeprc.nn.network import DeepRC
 __all__ = ["PooledAccumulator", "PooledValueCache"]
 
 _MAX_NETWORKS = 4  # number of latest weights whose pooled values are kept
+
+
+class _Sums(NamedTuple):
+    """Sums over the sequences that were added to a `PooledAccumulator`.
+
+    Attributes
+    ----------
+    highest_logit
+        Highest attention logit of each head, (H,); a weight is the exponential of a logit minus this one.
+    weights
+        Sum of the weights, (H,) float64.
+    weighted_values
+        Sum of the weighted values, (H, S) float64.
+    """
+
+    highest_logit: Tensor
+    weights: Tensor
+    weighted_values: Tensor
 
 
 class PooledAccumulator:
@@ -29,37 +48,36 @@ class PooledAccumulator:
     def __init__(self, network: DeepRC) -> None:
         self._shape = (network.pooling.queries.shape[0], network.n_values)  # H, S
         self._device = network.pooling.queries.device
-        self._sums: tuple[Tensor, Tensor, Tensor] | None = None  # highest logit, sums of weights and of weighted values
+        self._sums: _Sums | None = None
 
     def add(self, values: Tensor, logits: Tensor) -> None:
         """Add n sequences, at least one: their values, (n, S), and attention logits, (n, H).
 
         They are added in float64. Within this call they are summed in their own type.
         """
-        highest = logits.amax(dim=0)
-        if self._sums is not None:
-            highest = torch.maximum(self._sums[0], highest)
+        before, highest = self._sums, logits.amax(dim=0)
+        if before is not None:
+            highest = torch.maximum(before.highest_logit, highest)
         weights = torch.exp(logits - highest)  # (n, H)
         weight_sum, value_sum = weights.sum(0).double(), (weights.T @ values).double()  # (H, n) @ (n, S) -> (H, S)
-        if self._sums is not None:
-            factor = torch.exp(self._sums[0] - highest).double()
-            weight_sum += self._sums[1] * factor
-            value_sum += self._sums[2] * factor[:, None]
-        self._sums = highest, weight_sum, value_sum
+        if before is not None:
+            factor = torch.exp(before.highest_logit - highest).double()
+            weight_sum += before.weights * factor
+            value_sum += before.weighted_values * factor[:, None]
+        self._sums = _Sums(highest, weight_sum, value_sum)
 
     def compute_pooled(self) -> Tensor:
         """Return the pooled values, (H, S) float64; 0 without any sequence."""
         if self._sums is None:
             return torch.zeros(self._shape, dtype=torch.float64, device=self._device)
-        _, weight_sum, value_sum = self._sums
-        return value_sum / weight_sum.clamp_min(torch.finfo(torch.float64).tiny)[:, None]
+        weights = self._sums.weights.clamp_min(torch.finfo(torch.float64).tiny)
+        return self._sums.weighted_values / weights[:, None]
 
     def compute_logsumexp(self) -> Tensor:
         """Return the logarithm of the summed exponentials of the logits, (H,) float64; -inf without any sequence."""
         if self._sums is None:
             return torch.full(self._shape[:1], -torch.inf, dtype=torch.float64, device=self._device)
-        highest, weight_sum, _ = self._sums
-        return highest.double() + weight_sum.log()
+        return self._sums.highest_logit.double() + self._sums.weights.log()
 
 
 class PooledValueCache:

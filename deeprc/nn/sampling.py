@@ -28,14 +28,17 @@ COMPILED_CODE = threading.Lock()
 ROUNDING = 1e-6
 """Number that is added to the ends of strata, so that rounding does not cut off the last sequence."""
 
+_FRACTION_ROUNDING = 1e-9  # 0.07 * 100 is a little more than 7 in floating point, but 7 sequences are kept
+
 
 def draw_rows(sizes: Tensor, max_rows: int, keys: Tensor, *, total: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """Draw up to `max_rows` sequences of each repertoire at random, without replacement.
 
     The sequences of a repertoire are treated as a ring, which is cut at a random point into `max_rows` strata of
     consecutive sequences. One sequence is drawn from each stratum. So every sequence has the same probability, and if
-    the file is sorted by abundance, these samples vary less than simple random ones. The draw depends only on the key
-    and is the same on every device.
+    the file is sorted by abundance, these samples vary less than simple random ones. For example, three of ten
+    sequences are one of three, one of the next three and one of the other four. The draw depends only on the key and is
+    the same on every device.
 
     Parameters
     ----------
@@ -53,14 +56,20 @@ def draw_rows(sizes: Tensor, max_rows: int, keys: Tensor, *, total: int | None =
     The rows within their repertoires, (n,) int64; the index of each row's repertoire, (n,) int64; the offsets of the
     repertoires in the rows, (B + 1,) int64.
     """
-    drawn = sizes.clamp(max=max_rows)
-    offsets = torch.cat([drawn.new_zeros(1), drawn.cumsum(0)])
+    offsets = _make_offsets(sizes.clamp(max=max_rows))
     if sizes.device.type == "cpu":
         rows, segments = np.empty((2, int(offsets[-1])), np.int64)
         with COMPILED_CODE:
             _draw_rows(sizes.numpy(), offsets.numpy(), keys.numpy().view(np.uint64), rows, segments)
         return torch.from_numpy(rows), torch.from_numpy(segments), offsets
-    return *_draw_rows_by_tensors(sizes, offsets, keys, int(offsets[-1]) if total is None else total), offsets
+    n_rows = int(offsets[-1]) if total is None else total
+    device_rows, device_segments = _draw_rows_by_tensors(sizes, offsets, keys, n_rows)
+    return device_rows, device_segments, offsets
+
+
+def _make_offsets(counts: Tensor) -> Tensor:
+    """Return the offsets, (B + 1,), of segments with these numbers of rows, (B,)."""
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
 
 @njit(parallel=True, nogil=True)
@@ -73,13 +82,13 @@ def _draw_rows(
 ) -> None:
     """Write the drawn rows, one from each stratum of consecutive rows, and the index of the repertoire of each."""
     for b in numba.prange(len(sizes)):
-        drawn = offsets[b + 1] - offsets[b]
-        if drawn == 0:
+        n_strata = offsets[b + 1] - offsets[b]
+        if n_strata == 0:
             continue
         rotation = int(draw_uniform(keys[b], -1) * sizes[b])
-        width = sizes[b] / drawn
+        width = sizes[b] / n_strata
         high = 0
-        for stratum in range(drawn):
+        for stratum in range(n_strata):
             low, high = high, int((stratum + 1) * width + ROUNDING)
             row = low + int(draw_uniform(keys[b], stratum) * (high - low)) + rotation
             rows[offsets[b] + stratum] = row - sizes[b] if row >= sizes[b] else row
@@ -88,12 +97,12 @@ def _draw_rows(
 
 def _draw_rows_by_tensors(sizes: Tensor, offsets: Tensor, keys: Tensor, total: int) -> tuple[Tensor, Tensor]:
     """Draw the same rows as `_draw_rows`, on any device, without copying numbers to the host."""
-    drawn = offsets.diff()
-    segments = index_segments(offsets, total).clamp_(max=len(sizes) - 1)
+    n_strata = offsets.diff()  # (B,)
+    segments = index_segments(offsets, total).clamp_(max=len(sizes) - 1)  # (total,), like all that follows
     stratum = torch.arange(total, device=sizes.device) - offsets.index_select(0, segments)
-    stratum = torch.minimum(stratum, drawn.index_select(0, segments) - 1).clamp_(min=0)
+    stratum = torch.minimum(stratum, n_strata.index_select(0, segments) - 1).clamp_(min=0)
     size, key = sizes.index_select(0, segments), keys.index_select(0, segments)
-    width = (sizes.double() / drawn.clamp(min=1)).index_select(0, segments)
+    width = (sizes.double() / n_strata.clamp(min=1)).index_select(0, segments)
     low, high = ((end * width + ROUNDING).long() for end in (stratum, stratum + 1))
     rotation = (_draw_uniform_tensor(keys, torch.full_like(keys, -1)) * sizes).long().index_select(0, segments)
     row = low + (_draw_uniform_tensor(key, stratum) * (high - low)).long() + rotation
@@ -138,17 +147,18 @@ def select_top_rows(
     The chosen rows, (n,) int64, repertoire by repertoire, and the offsets of the repertoires in them, (B + 1,).
     """
     if logits.device.type == "cpu":
-        kept = _count_kept(offsets.diff(), fraction, max_rows)
-        bounds = torch.cat([kept.new_zeros(1), kept.cumsum(0)])
-        rows = np.empty(int(bounds[-1]), np.int64)
+        kept_offsets = _make_offsets(_count_kept(offsets.diff(), fraction, max_rows))
+        rows = np.empty(int(kept_offsets[-1]), np.int64)
         with COMPILED_CODE:
-            _select_top_rows(logits.detach().double().numpy(), offsets.numpy(), bounds.numpy(), rows)
-        return torch.from_numpy(rows), bounds
+            _select_top_rows(logits.detach().double().numpy(), offsets.numpy(), kept_offsets.numpy(), rows)
+        return torch.from_numpy(rows), kept_offsets
     return _select_top_rows_by_tensors(logits.detach(), offsets, fraction, max_rows)
 
 
 def _count_kept(sizes: Tensor, fraction: float, max_rows: int | None) -> Tensor:
-    return (sizes.double() * fraction - 1e-9).ceil().clamp(min=1, max=max_rows).minimum(sizes).long()
+    """Return how many sequences of each repertoire are kept, (B,) int64, from the numbers of its sequences, (B,)."""
+    fractions = sizes.double() * fraction - _FRACTION_ROUNDING
+    return fractions.ceil().clamp(min=1, max=max_rows).minimum(sizes).long()
 
 
 @njit(nogil=True)
@@ -179,38 +189,43 @@ def _select_kth_smallest(values: NDArray[np.float64], k: int) -> float:
 
 @njit(parallel=True, nogil=True)
 def _select_top_rows(
-    logits: NDArray[np.float64], offsets: NDArray[np.int64], bounds: NDArray[np.int64], rows: NDArray[np.int64]
+    logits: NDArray[np.float64], offsets: NDArray[np.int64], kept_offsets: NDArray[np.int64], rows: NDArray[np.int64]
 ) -> None:
-    """Write the rows with the highest logits of each repertoire; of equal rows, the first are taken."""
+    """Write the rows with the highest scores of each repertoire, see `select_top_rows`; of equal ones, the first.
+
+    The score of a row is its logit minus the highest logit of the head in the repertoire, the maximum over heads. If
+    one of these logits is NaN, the score is infinite.
+    """
     H = logits.shape[1]
     for b in numba.prange(len(offsets) - 1):
-        first, stop, keep = offsets[b], offsets[b + 1], bounds[b + 1] - bounds[b]
-        if keep == 0:
+        first, stop, n_kept = offsets[b], offsets[b + 1], kept_offsets[b + 1] - kept_offsets[b]
+        if n_kept == 0:
             continue
-        rank_keys, work = np.empty(stop - first), np.empty(stop - first)
+        scores, reordered = np.empty(stop - first), np.empty(stop - first)
         for n in range(stop - first):
-            rank_keys[n] = -np.inf
+            scores[n] = -np.inf
         for h in range(H):
             highest = -np.inf
             for n in range(first, stop):
                 if logits[n, h] > highest or np.isnan(logits[n, h]):
                     highest = logits[n, h]  # NaN stays, because no number is above it
             for n in range(stop - first):
-                above = logits[first + n, h] - highest
-                rank_keys[n] = np.inf if np.isnan(above) else max(rank_keys[n], above)  # comparisons with NaN are false
+                below_highest = logits[first + n, h] - highest
+                # comparisons with NaN are false
+                scores[n] = np.inf if np.isnan(below_highest) else max(scores[n], below_highest)
         for n in range(stop - first):
-            work[n] = rank_keys[n]
-        threshold = _select_kth_smallest(work, len(rank_keys) - keep)
-        # Rows at the threshold are taken from the first on, until `keep` is reached.
-        n_at_threshold, target = keep, bounds[b]
+            reordered[n] = scores[n]
+        threshold = _select_kth_smallest(reordered, len(scores) - n_kept)
+        n_at_threshold = n_kept  # number of rows at the threshold that are still to be kept, the first ones
         for n in range(stop - first):
-            n_at_threshold -= rank_keys[n] > threshold
+            n_at_threshold -= scores[n] > threshold
+        next_row = kept_offsets[b]
         for n in range(stop - first):
-            is_at_threshold = rank_keys[n] == threshold
-            if rank_keys[n] > threshold or (is_at_threshold and n_at_threshold > 0):
+            is_at_threshold = scores[n] == threshold
+            if scores[n] > threshold or (is_at_threshold and n_at_threshold > 0):
                 n_at_threshold -= is_at_threshold
-                rows[target] = first + n
-                target += 1
+                rows[next_row] = first + n
+                next_row += 1
 
 
 def _select_top_rows_by_tensors(
@@ -222,30 +237,29 @@ def _select_top_rows_by_tensors(
         return offsets.new_empty(0), offsets
     segments = index_segments(offsets, N)  # (N,)
     narrow = segments.to(torch.uint8 if B < 256 else torch.int32)  # the fewer bits, the fewer passes to sort by them
-    rank_keys = logits[:, 0]
+    scores = logits[:, 0]
     if logits.shape[1] > 1:
         first = offsets[:-1].clamp(max=N - 1)
-        highest = [
+        highest_by_head = [
             head_logits[_sort_descending(head_logits, narrow).index_select(0, first)]
             for head_logits in logits.unbind(1)
         ]
-        ceiling = torch.stack(highest, dim=1)  # (B, H); not used for an empty repertoire
-        ceiling = torch.cat([ceiling, ceiling.new_zeros(1, logits.shape[1])])  # for rows beyond the last offset
-        rank_keys = (logits - ceiling.index_select(0, segments)).amax(dim=1)
-    order = _sort_descending(rank_keys, narrow)
-    kept = _count_kept(offsets.diff(), fraction, max_rows)
-    bounds = torch.cat([kept.new_zeros(1), kept.cumsum(0)])
+        highest = torch.stack(highest_by_head, dim=1)  # (B, H); not used for an empty repertoire
+        highest = torch.cat([highest, highest.new_zeros(1, logits.shape[1])])  # for rows beyond the last offset
+        scores = (logits - highest.index_select(0, segments)).amax(dim=1)
+    order = _sort_descending(scores, narrow)
+    kept_offsets = _make_offsets(_count_kept(offsets.diff(), fraction, max_rows))
     total = min(N, int(N * fraction) + B, N if max_rows is None else B * max_rows)
-    kept_segments = index_segments(bounds, total).clamp_(max=B - 1)
-    rank = torch.arange(total, device=offsets.device) - bounds.index_select(0, kept_segments)
+    kept_segments = index_segments(kept_offsets, total).clamp_(max=B - 1)
+    rank = torch.arange(total, device=offsets.device) - kept_offsets.index_select(0, kept_segments)
     sorted_rows = offsets.index_select(0, kept_segments) + rank
-    return order.index_select(0, sorted_rows.clamp_(max=N - 1)), bounds
+    return order.index_select(0, sorted_rows.clamp_(max=N - 1)), kept_offsets
 
 
-def _sort_descending(rank_keys: Tensor, segments: Tensor) -> Tensor:
-    """Return the rows (N,) sorted by repertoire and, in it, by falling keys (N,).
+def _sort_descending(scores: Tensor, segments: Tensor) -> Tensor:
+    """Return the rows (N,) sorted by repertoire and, in it, by falling scores (N,).
 
     This takes two stable sorts, because with atomic maxima over a few repertoires the threads of a GPU would collide.
     """
-    by_key = torch.sort(rank_keys, descending=True, stable=True).indices
-    return by_key.index_select(0, torch.sort(segments.index_select(0, by_key), stable=True).indices)
+    by_score = torch.sort(scores, descending=True, stable=True).indices
+    return by_score.index_select(0, torch.sort(segments.index_select(0, by_score), stable=True).indices)

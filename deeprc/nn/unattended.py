@@ -53,7 +53,7 @@ class UnattendedSequences:
 
 @torch.no_grad()
 def summarise_unattended(
-    values: Tensor, logits: Tensor, offsets: Tensor, rows: Tensor, bounds: Tensor
+    values: Tensor, logits: Tensor, offsets: Tensor, rows: Tensor, kept_offsets: Tensor
 ) -> UnattendedSequences:
     """Return the summary of all sequences except the attended ones.
 
@@ -61,11 +61,11 @@ def summarise_unattended(
     ----------
     values, logits, offsets
         Values (N, S) and logits (N, H) of all sequences, and the offsets of the repertoires in them, (B + 1,).
-    rows, bounds
+    rows, kept_offsets
         Rows of the attended sequences, (n,), and offsets of the repertoires in them, (B + 1,), from
         `deeprc.nn.sampling.select_top_rows`.
     """
-    is_attended = torch.arange(len(rows), device=rows.device) < bounds[-1]  # later rows only fill the tensor
+    is_attended = torch.arange(len(rows), device=rows.device) < kept_offsets[-1]  # later rows only fill the tensor
     attended = torch.zeros(len(logits), dtype=torch.int32, device=rows.device).index_add(0, rows, is_attended.int()) > 0
     others = logits.masked_fill(attended[:, None], _EXCLUDED)
     return UnattendedSequences(segment_logsumexp(others, offsets), segment_attention(others, values, offsets))

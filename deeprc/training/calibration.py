@@ -64,12 +64,19 @@ def calibrate_tasks(
             _logger.info(
                 "target %r: calibrated on %d validation repertoires: slope %.3g, intercept %.3g; "
                 "a repertoire is called %r if its probability is at least %.3g",
-                *(task.name, known.sum(), fitted.slope, fitted.intercept, task.positive, fitted.min_probability),
+                task.name,
+                known.sum(),
+                fitted.slope,
+                fitted.intercept,
+                task.positive,
+                fitted.min_probability,
             )
         elif task.kind == "multiclass":
             _logger.info(
                 "target %r: calibrated on %d validation repertoires: temperature %.3g",
-                *(task.name, known.sum(), 1 / fitted.slope),
+                task.name,
+                known.sum(),
+                1 / fitted.slope,
             )
         calibrated.append(task)
     return tuple(calibrated)

@@ -52,7 +52,10 @@ class Draws:
     batch_size: int
 
     def choose_repertoires(self, update: int) -> NDArray[np.int64]:
-        """Return the indices of the repertoires of an update, (B,); every epoch has its own random order."""
+        """Return the indices of the repertoires of an update, (B,); every epoch has its own random order.
+
+        With 5 repertoires and B = 2, update 2 has the last repertoire of the first epoch and the first of the second.
+        """
         n = self.n_repertoires
         places = np.arange(update * self.batch_size, (update + 1) * self.batch_size)  # in all epochs end to end
         epochs = {int(epoch) for epoch in places // n}

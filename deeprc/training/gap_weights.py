@@ -8,7 +8,7 @@ Letters: B repertoires, W residues that a motif spans, G gaps of all motifs, M m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -35,6 +35,33 @@ _N_LETTERS = len(AMINO_ACIDS)
 _LEVEL = 0.01  # largest p-value of equal residues, if there is one gap; with several it is divided among them
 _EQUAL = 1e-6  # relative difference of frequencies that are all equal
 _MIN_NAMED = 0.5  # smallest weight of a residue that is named to the user
+
+
+class _Gap(NamedTuple):
+    """A gap of a motif: the index of the motif, and the offset of the gap from the motif's first residue."""
+
+    motif: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class _ResidueSlopes:
+    """The association of a motif with the label, for each of the 20 residues at one of its gaps.
+
+    Attributes
+    ----------
+    slopes
+        Slope of the motif's frequency over the label, divided by the mean frequency, (20,); NaN for a residue that
+        never occurs.
+    variances
+        Variance of each slope if all 20 are equal, (20,).
+    frequencies
+        Mean frequency, (20,).
+    """
+
+    slopes: Floats
+    variances: Floats
+    frequencies: Floats
 
 
 def describe_gaps(motif: EnrichedMotif) -> str:
@@ -68,26 +95,27 @@ def weigh_gaps(
     repertoires, tasks
         Training repertoires with their labels and donors, and the tasks of the labels.
     """
-    gaps = [(m, offset) for m, motif in enumerate(motifs) for offset in motif.gaps]
+    gaps = [_Gap(m, offset) for m, motif in enumerate(motifs) for offset in motif.gaps]
     if not gaps:
         return list(motifs)
     counts, n_excluded = _count_letters(repertoires.dataset, motifs, gaps)
     weights: list[list[tuple[float, ...]]] = [[] for _ in motifs]
-    for g, (m, _) in enumerate(gaps):
-        search_output, labelled = make_search_output(repertoires, tasks, motifs[m].output)
-        sizes = search_output.dataset.n_sequences - n_excluded[labelled, m]
-        estimates = None
+    for g, gap in enumerate(gaps):
+        motif = motifs[gap.motif]
+        search_output, labelled = make_search_output(repertoires, tasks, motif.output)
+        sizes = search_output.dataset.n_sequences - n_excluded[labelled, gap.motif]
+        gap_weights = None
         if sizes.any():
-            slopes, variances, means = _fit_slopes(
+            fitted = _fit_slopes(
                 counts[labelled, g] / np.maximum(sizes, 1)[:, None],
                 sizes,
                 search_output.labels[:, 0],
                 search_output.compute_weights(sizes),
                 search_output.donors,
             )
-            slopes *= np.sign(motifs[m].correlation)
-            estimates = _shrink_slopes(slopes, variances, means, _LEVEL / len(gaps))
-        weights[m].append(() if estimates is None else tuple(estimates.tolist()))
+            in_direction = replace(fitted, slopes=fitted.slopes * np.sign(motif.correlation))
+            gap_weights = _shrink_slopes(in_direction, _LEVEL / len(gaps))
+        weights[gap.motif].append(() if gap_weights is None else tuple(gap_weights.tolist()))
     return [
         replace(motif, gap_weights=tuple(weights_of_motif))
         for motif, weights_of_motif in zip(motifs, weights, strict=True)
@@ -96,38 +124,35 @@ def weigh_gaps(
 
 def _fit_slopes(
     frequencies: Floats, sizes: Integers, labels: Floats, weights: Floats, donors: Integers
-) -> tuple[Floats, Floats, Floats]:
-    """Return the slope of each column of frequencies over the labels, relative to its mean; its variance; and the mean.
+) -> _ResidueSlopes:
+    """Return the slope of each column of frequencies over the labels, with its variance and the mean frequency.
 
     The variances hold if all columns have the slope of their sum, which is what the test assumes. They come from the
-    donors' deviations from the line, and are at least those of counting.
+    donors' deviations from the line with this slope, and are at least those of counting.
 
     Parameters
     ----------
     frequencies
-        Frequencies, (B, 20).
+        Frequency of the motif with each residue at the gap, (B, 20).
     sizes, labels, weights, donors
         Number of sequences, label, weight and donor of each repertoire, (B,) each.
-
-    Returns
-    -------
-    Slopes, variances and means, (20,) each; the slope of a column of zeros is NaN.
     """
     weights = weights / weights.sum()
     centred = labels - weights @ labels
     mean = weights @ frequencies  # (20,)
     with np.errstate(invalid="ignore", divide="ignore"):
-        influence = weights * centred / (weights @ centred**2)  # (B,); NaN if no label varies
-        relative = 1 + (influence @ frequencies.sum(1) / mean.sum()) * centred  # (B,)
+        influence = weights * centred / (weights @ centred**2)  # of a repertoire on a slope, (B,); NaN if labels equal
+        common_slope = influence @ frequencies.sum(1) / mean.sum()
+        on_line = 1 + common_slope * centred  # frequency on the common line, divided by the mean frequency, (B,)
         slopes = influence @ frequencies / mean
-        residuals = influence[:, None] * (frequencies - mean * relative[:, None]) / mean  # (B, 20)
+        residuals = influence[:, None] * (frequencies - mean * on_line[:, None]) / mean  # (B, 20)
         by_donor = np.zeros((int(donors.max()) + 1, frequencies.shape[1]))
         np.add.at(by_donor, donors, residuals)
-        counting = (influence**2 * np.maximum(relative, 0) / np.maximum(sizes, 1)).sum() / mean
-        return slopes, np.maximum((by_donor**2).sum(0), counting), mean
+        counting_variance = (influence**2 * np.maximum(on_line, 0) / np.maximum(sizes, 1)).sum() / mean
+        return _ResidueSlopes(slopes, np.maximum((by_donor**2).sum(0), counting_variance), mean)
 
 
-def _shrink_slopes(slopes: Floats, variances: Floats, frequencies: Floats, level: float) -> Floats | None:
+def _shrink_slopes(fitted: _ResidueSlopes, level: float) -> Floats | None:
     """Return the slopes drawn towards their expectation, divided by the largest, (20,); None if all may be equal.
 
     If witnesses have each residue equally often, the slopes are a line in 1 / frequency. A line is what is expected if
@@ -136,39 +161,47 @@ def _shrink_slopes(slopes: Floats, variances: Floats, frequencies: Floats, level
 
     Parameters
     ----------
-    slopes, variances, frequencies
-        What `_fit_slopes` returns, (20,) each.
+    fitted
+        Slopes, of which those above 0 have the direction of the motif.
     level
         Largest p-value of equal slopes; each of the two tests has half of it.
     """
-    is_finite = np.isfinite(slopes)
-    if is_finite.sum() < 2:
+    occurs = np.isfinite(fitted.slopes)
+    if occurs.sum() < 2:
         return None
-    known, precision = slopes[is_finite], 1 / variances[is_finite]
-    constant = np.ones((len(known), 1))
-    rarity = frequencies[is_finite].min() / frequencies[is_finite]
+    slopes, variances, frequencies = fitted.slopes[occurs], fitted.variances[occurs], fitted.frequencies[occurs]
+    constant = np.ones((len(slopes), 1))
+    rarity = frequencies.min() / frequencies
     line = np.column_stack([constant, rarity])
-    if len(known) > 2 and _test_line(known, precision, line) <= level / 2:
+    if len(slopes) > 2 and _test_line(slopes, 1 / variances, line) <= level / 2:
         design = line
-    elif chi2.sf(_fit_design(known, precision, constant).q, len(known) - 1) <= level / 2:
+    elif chi2.sf(_fit_design(slopes, 1 / variances, constant).q, len(slopes) - 1) <= level / 2:
         design = constant
     else:
         return None
-    first = _fit_design(known, precision, design)
-    between = max(0.0, (first.q - len(known) + design.shape[1]) / first.trace)
-    precision = 1 / (between + variances[is_finite])
-    expected = _fit_design(known, precision, design).expected
-    shrunk = np.full(len(slopes), expected[frequencies[is_finite].argmin()])
-    shrunk[is_finite] = expected + (known - expected) * between * precision
+    fit = _fit_design(slopes, 1 / variances, design)
+    excess = fit.q - len(slopes) + design.shape[1]  # over the degrees of freedom
+    between_residues = max(0.0, excess / fit.trace)  # variance of the slopes of residues
+    precision = 1 / (between_residues + variances)
+    expected = _fit_design(slopes, precision, design).expected
+    shrunk = np.full(len(fitted.slopes), expected[frequencies.argmin()])
+    shrunk[occurs] = expected + (slopes - expected) * between_residues * precision
     return None if shrunk.max() <= 0 else np.asarray(np.maximum(shrunk, 0) / shrunk.max())
 
 
 class _Regression(NamedTuple):
-    """A weighted regression of slopes.
+    """A weighted regression of n slopes on the k columns of a design.
 
-    `expected` are the fitted slopes, (n,), `coefficients` and `covariance` those of the columns of the design, (k,) and
-    (k, k). `q` is the weighted sum of squares about the fit, and `trace` the factor of the variance between residues in
-    the expectation of q (DerSimonian and Laird).
+    Attributes
+    ----------
+    expected
+        Fitted slopes, (n,).
+    coefficients, covariance
+        Coefficients of the columns, (k,), and their covariance, (k, k).
+    q
+        Weighted sum of squared deviations from the fit.
+    trace
+        Factor of the variance between residues in the expectation of q (DerSimonian and Laird).
     """
 
     expected: Floats
@@ -197,7 +230,7 @@ def _test_line(slopes: Floats, precision: Floats, line: Floats) -> float:
 
 
 def _count_letters(
-    dataset: RepertoireDataset, motifs: Sequence[EnrichedMotif], gaps: Sequence[tuple[int, int]]
+    dataset: RepertoireDataset, motifs: Sequence[EnrichedMotif], gaps: Sequence[_Gap]
 ) -> tuple[Integers, Integers]:
     """Count the residues at gaps, in sequences without an earlier motif of the same output.
 
@@ -208,7 +241,7 @@ def _count_letters(
     motifs
         The motifs.
     gaps
-        Motif and offset of each gap, motif by motif.
+        All gaps, motif by motif.
 
     Returns
     -------
@@ -221,7 +254,7 @@ def _count_letters(
 
 
 def _count_part(
-    motifs: Sequence[Sequence[int]], outputs: Sequence[int], gaps: Sequence[tuple[int, int]], dataset: RepertoireDataset
+    motifs: Sequence[Sequence[int]], outputs: Sequence[int], gaps: Sequence[_Gap], dataset: RepertoireDataset
 ) -> tuple[Integers, Integers]:
     """Return what `_count_letters` returns, for some of the repertoires: those that one process counts."""
     tables = _make_tables(motifs, outputs, gaps)
@@ -235,11 +268,21 @@ def _count_part(
 
 
 class _MotifTables(NamedTuple):
-    """Motifs as arrays.
+    """M motifs as arrays for compiled code.
 
-    Motif m has the letters letters[m, : spans[m]], the output output_index[m], counted from 0, and the gaps
-    gap_bounds[m] to gap_bounds[m + 1] - 1, whose offsets are in `gap_offsets`, (G,). The motifs that begin with letter
-    l are by_first[first_bounds[l] : first_bounds[l + 1]].
+    Attributes
+    ----------
+    letters
+        Letters of each motif, (M, W); after its end `ANY`.
+    spans
+        Number of positions of each motif, (M,).
+    output_index
+        Index of each motif's output among those that have motifs, (M,).
+    gap_bounds, gap_offsets
+        The gaps of motif m are gap_bounds[m] to gap_bounds[m + 1] - 1, (M + 1,); offset of each gap in its motif, (G,).
+    by_first_letter, first_letter_bounds
+        The motifs that begin with letter l are by_first_letter[first_letter_bounds[l] : first_letter_bounds[l + 1]],
+        (M,) and (21,).
     """
 
     letters: Integers
@@ -247,13 +290,11 @@ class _MotifTables(NamedTuple):
     output_index: Integers
     gap_bounds: Integers
     gap_offsets: Integers
-    by_first: Integers
-    first_bounds: Integers
+    by_first_letter: Integers
+    first_letter_bounds: Integers
 
 
-def _make_tables(
-    motifs: Sequence[Sequence[int]], outputs: Sequence[int], gaps: Sequence[tuple[int, int]]
-) -> _MotifTables:
+def _make_tables(motifs: Sequence[Sequence[int]], outputs: Sequence[int], gaps: Sequence[_Gap]) -> _MotifTables:
     """Return motifs, by their letters, with their outputs and with the gaps of `_count_letters` as arrays."""
     spans = np.array([len(motif) for motif in motifs])
     letters = np.full((len(motifs), spans.max()), ANY)
@@ -262,9 +303,9 @@ def _make_tables(
     motif_of_gap, offset = np.array(gaps).T
     gap_bounds = np.searchsorted(motif_of_gap, np.arange(len(motifs) + 1))
     output_index = np.unique(outputs, return_inverse=True)[1]
-    by_first = np.argsort(letters[:, 0], kind="stable")
-    first_bounds = np.searchsorted(letters[by_first, 0], np.arange(_N_LETTERS + 1))
-    return _MotifTables(letters, spans, output_index, gap_bounds, offset.copy(), by_first, first_bounds)
+    by_first_letter = np.argsort(letters[:, 0], kind="stable")
+    first_letter_bounds = np.searchsorted(letters[by_first_letter, 0], np.arange(_N_LETTERS + 1))
+    return _MotifTables(letters, spans, output_index, gap_bounds, offset.copy(), by_first_letter, first_letter_bounds)
 
 
 @njit(nogil=True)
@@ -305,8 +346,8 @@ def _find_motifs(
     has_any = False
     for at in range(start, stop):
         letter = residues[at]
-        for i in range(motifs.first_bounds[letter], motifs.first_bounds[letter + 1]):
-            m = motifs.by_first[i]
+        for i in range(motifs.first_letter_bounds[letter], motifs.first_letter_bounds[letter + 1]):
+            m = motifs.by_first_letter[i]
             if at + motifs.spans[m] <= stop and _is_match(residues, at, motifs.letters[m], motifs.spans[m]):
                 is_motif_here[m] = has_any = True
     return has_any

@@ -30,7 +30,8 @@ from deeprc.training.kmer_sets import Spacing
 __all__ = ["KmerStatistics", "correlate", "correlate_columns", "standardise", "weigh_by_size"]
 
 _COLUMNS_PER_THREAD = 4096  # largest number of columns whose sums a thread computes at a time
-_CONSTANT = 1e-12  # a column with a smaller length is constant
+_MIN_LENGTH = 1e-12  # a centred column with a smaller weighted length is constant
+_MIN_VARIATION = 1e-10  # a k-mer whose variation is a smaller share of its sum of squares is constant: this is rounding
 # bytes of the sums of products in one pass, for all ranks of a machine; the peak of memory is about half more
 _LARGE_MEMORY = 700_000_000  # with 100 permutations of one output, a single pass counts all 25 spacings
 _SMALL_MEMORY = 300_000_000  # the same for a cohort that is read in a moment
@@ -44,14 +45,14 @@ class KmerStatistics(NamedTuple):
     ----------
     spacing_index
         Index of the spacing.
-    r
+    correlations
         Correlation of each k-mer's frequency with each label, (L, M).
     mean, variance
         Mean and variance of the frequencies, (M,).
     """
 
     spacing_index: int
-    r: NDArray[np.float32]
+    correlations: NDArray[np.float32]
     mean: Floats
     variance: Floats
 
@@ -80,9 +81,11 @@ def correlate(
     weighted_labels = np.ascontiguousarray((weights[:, None] * standardise(labels, weights)).T, np.float32)  # (L, B)
     n_labels = len(weighted_labels)
     sizes = [count_kmers_of(spacing) for spacing in spacings]
-    max_kmers = _choose_max_bytes(int(dataset.n_sequences.sum())) // (4 * n_labels * ranks.count_local_ranks())
+    bytes_per_kmer = np.dtype(np.float32).itemsize * n_labels * ranks.count_local_ranks()
+    max_kmers = _choose_max_bytes(int(dataset.n_sequences.sum())) // bytes_per_kmer
     passes = _plan_passes(sizes, _order_spacings(spacings), max_kmers)
-    buffer = np.empty(n_labels * max((sum(sizes[i] for i in indices) for indices in passes), default=0), np.float32)
+    largest_pass = max((sum(sizes[i] for i in indices) for indices in passes), default=0)  # k-mers
+    buffer = np.empty(n_labels * largest_pass, np.float32)
     n_passes = "1 pass" if len(passes) == 1 else f"{len(passes)} passes"
     name = f"search for motifs: correlations, {n_passes} over {len(dataset)} repertoires"
     with open_step(name, len(passes) * int(dataset.n_sequences.sum())) as step:
@@ -90,8 +93,8 @@ def correlate(
             ends = np.cumsum([n_labels * sizes[index] for index in spacing_indices])
             parts = np.split(buffer[: ends[-1]], ends[:-1])
             sums = [_Sums.zero(part.reshape(n_labels, -1)) for part in parts]
-            used = [spacings[index] for index in spacing_indices]
-            for repertoires, i, frequencies in iterate_frequencies(dataset, used, step, excluded):
+            spacings_of_pass = [spacings[index] for index in spacing_indices]
+            for repertoires, i, frequencies in iterate_frequencies(dataset, spacings_of_pass, step, excluded):
                 sums[i].add(frequencies, weighted_labels[:, repertoires], weights[repertoires])
             for index, spacing_sums in zip(spacing_indices, sums, strict=True):
                 yield spacing_sums.compute_statistics(index, float(weights.sum()))
@@ -103,20 +106,23 @@ def _choose_max_bytes(n_sequences: int) -> int:
 
 
 def _order_spacings(spacings: Sequence[Spacing]) -> list[int]:
-    """Return the indices of the spacings, each followed by those whose counts follow from its own."""
-    longer = find_longer_spacings(spacings)
+    """Return the indices of the spacings, each followed by the shorter ones whose counts are sums of its own."""
+    longer_spacings = find_longer_spacings(spacings)
+    shorter_of: list[list[int]] = [[] for _ in spacings]
+    for index, longer in enumerate(longer_spacings):
+        if longer is not None:
+            shorter_of[longer.spacing_index].append(index)
+    order: list[int] = []
 
-    def follow(index: int) -> list[int]:
-        shorter = (
-            i
-            for i, longer_spacing in enumerate(longer)
-            if longer_spacing is not None and longer_spacing.spacing_index == index
-        )
-        return [index, *(follower for i in shorter for follower in follow(i))]
+    def append_with_shorter(index: int) -> None:
+        order.append(index)
+        for shorter in shorter_of[index]:
+            append_with_shorter(shorter)
 
-    return [
-        follower for index, longer_spacing in enumerate(longer) if longer_spacing is None for follower in follow(index)
-    ]
+    for index, longer in enumerate(longer_spacings):
+        if longer is None:
+            append_with_shorter(index)
+    return order
 
 
 def _plan_passes(sizes: Sequence[int], order: Sequence[int], max_kmers: int) -> list[list[int]]:
@@ -148,7 +154,8 @@ def weigh_by_size(n_counted: Integers, sizes: Integers, donors: Integers) -> Flo
     A frequency varies by chance, more if there are fewer sequences, and between people, even if there are many
     sequences. So the weight of a donor is the inverse of 1/n + 1/m, where n is the number of sequences of the donor and
     m the median of these numbers: then neither part dominates. The repertoires of a donor share this weight in
-    proportion to their sequences, so it does not grow with the number of repertoires.
+    proportion to their sequences, so it does not grow with the number of repertoires. This is n_b / (n + m) for a
+    repertoire of n_b sequences, times m, which is left out because it is the same for all.
 
     Parameters
     ----------
@@ -158,14 +165,15 @@ def weigh_by_size(n_counted: Integers, sizes: Integers, donors: Integers) -> Flo
         Index of each repertoire's donor, (B,).
     """
     n_of_donor = np.bincount(donors, n_counted)
-    return np.asarray(n_counted / (n_of_donor[donors] + np.median(np.bincount(donors, sizes))))
+    median_size = np.median(np.bincount(donors, sizes))
+    return np.asarray(n_counted / (n_of_donor[donors] + median_size))
 
 
 def standardise(columns: Floats, weights: Floats) -> Floats:
     """Subtract the weighted mean of each column, (B, n), and scale it to weighted length 1; constant ones become 0."""
     centred = columns - weights @ columns / weights.sum()
     length = np.sqrt(weights @ centred**2)
-    return np.asarray(centred / np.where(length > _CONSTANT, length, np.inf))
+    return np.asarray(centred / np.where(length > _MIN_LENGTH, length, np.inf))
 
 
 def correlate_columns(a: Floats, b: Floats, weights: Floats) -> Floats:
@@ -224,8 +232,8 @@ class _Sums:
         weight
             Sum of the weights of all repertoires.
         """
-        variation = self.squares - self.total**2 / weight
-        varies = variation > 1e-10 * self.squares
+        variation = self.squares - self.total**2 / weight  # sum of squared deviations from the mean
+        varies = variation > _MIN_VARIATION * self.squares
         self.products[:] *= np.where(varies, 1 / np.sqrt(np.where(varies, variation, 1)), 0).astype(np.float32)
         return KmerStatistics(index, self.products, self.total / weight, np.where(varies, variation, 0) / weight)
 

@@ -109,13 +109,16 @@ class Dispersion:
 
     def _list_kmers(self) -> _ListedKmers:
         """Return the k-mers that vary more than their parts explain, most variable first."""
-        relative = {key: self._precision.compute_relative_excess(*moments) for key, moments in self._moments.items()}
-        variances = {key: value * self._moments[key][0] ** 2 for key, value in relative.items()}
-        explained = _find_explained_by_longer(variances)
+        relative_excess: dict[Spacing, Floats] = {}
+        excess_variances: dict[Spacing, Floats] = {}
+        for spacing, (mean, variance) in self._moments.items():
+            relative_excess[spacing] = self._precision.compute_relative_excess(mean, variance)
+            excess_variances[spacing] = relative_excess[spacing] * mean**2
+        explained = _find_explained_by_longer(excess_variances)
         kmers, inherited, priority = [], [], []
         for index, spacing in enumerate(self._spacings):
             mean, variance = self._moments[spacing]
-            inherited_excess = _compute_inherited_excess(spacing, relative, variances)
+            inherited_excess = _compute_inherited_excess(spacing, relative_excess, excess_variances)
             exceeding = self._precision.compute_z_scores(mean, variance, inherited_excess) >= _MIN_Z_SCORE
             exceeding &= (mean <= _MAX_MEAN) & (len(spacing) >= _MIN_RESIDUES)
             code = np.flatnonzero(exceeding & ~explained[spacing])
@@ -136,36 +139,42 @@ def _iterate_parts(spacing: Spacing, searched: Container[Spacing]) -> Iterator[t
 
 
 def _compute_inherited_excess(
-    spacing: Spacing, relative: Mapping[Spacing, Floats], variances: Mapping[Spacing, Floats]
+    spacing: Spacing, relative_excess: Mapping[Spacing, Floats], excess_variances: Mapping[Spacing, Floats]
 ) -> Floats:
     """Return the relative excess that each k-mer of a spacing inherits from its parts, (M,), the largest of them.
+
+    A k-mer inherits nothing from a part of whose excess variance it has at least half. Arrays of k-mers have one
+    dimension for each residue here; in those of a part, the dimension of the dropped residue has size 1.
 
     Parameters
     ----------
     spacing
         Spacing of the k-mers.
-    relative, variances
+    relative_excess, excess_variances
         Relative excess, and excess variance, of the k-mers of each spacing.
     """
     shape = (_N_LETTERS,) * len(spacing)
-    kmer_variances = variances[spacing].reshape(shape)
+    kmer_variance = excess_variances[spacing].reshape(shape)
     inherited = np.zeros(shape)
-    for dropped, part in _iterate_parts(spacing, relative):
-        part_excess, variance = (
-            np.expand_dims(array[part].reshape(shape[1:]), dropped) for array in (relative, variances)
-        )
-        inherited = np.maximum(inherited, np.where(kmer_variances < _MIN_SHARE_OF_LONGER * variance, part_excess, 0))
+    for dropped, part in _iterate_parts(spacing, relative_excess):
+        part_excess = np.expand_dims(relative_excess[part].reshape(shape[1:]), dropped)
+        part_variance = np.expand_dims(excess_variances[part].reshape(shape[1:]), dropped)
+        inherits = kmer_variance < _MIN_SHARE_OF_LONGER * part_variance
+        inherited = np.maximum(inherited, np.where(inherits, part_excess, 0))
     return inherited.ravel()
 
 
-def _find_explained_by_longer(variances: Mapping[Spacing, Floats]) -> dict[Spacing, Flags]:
+def _find_explained_by_longer(excess_variances: Mapping[Spacing, Floats]) -> dict[Spacing, Flags]:
     """Return whether a longer k-mer has at least half of the excess variance of each k-mer, (M,), by spacing."""
-    largest = {key: np.zeros(len(values)) for key, values in variances.items()}
-    for spacing, values in variances.items():
-        for dropped, part in _iterate_parts(spacing, variances):
-            longer_variance = values.reshape((_N_LETTERS,) * len(spacing)).max(axis=dropped).ravel()
-            largest[part] = np.maximum(largest[part], longer_variance)
-    return {key: largest[key] >= _MIN_SHARE_OF_LONGER * values for key, values in variances.items()}
+    largest_of_longer = {spacing: np.zeros(len(variance)) for spacing, variance in excess_variances.items()}
+    for spacing, variance in excess_variances.items():
+        for dropped, part in _iterate_parts(spacing, excess_variances):
+            largest = variance.reshape((_N_LETTERS,) * len(spacing)).max(axis=dropped).ravel()
+            largest_of_longer[part] = np.maximum(largest_of_longer[part], largest)
+    return {
+        spacing: largest_of_longer[spacing] >= _MIN_SHARE_OF_LONGER * variance
+        for spacing, variance in excess_variances.items()
+    }
 
 
 def _sum_by_donor(parts: Floats, donors: Integers) -> Floats:

@@ -36,7 +36,7 @@ __all__ = [
 _N_LETTERS = len(AMINO_ACIDS)
 _MAX_REPERTOIRES = 128  # largest number in a block
 _MAX_SEQUENCES = 8_000_000  # largest number in a block, if it has several repertoires
-_SPARSE = 2  # if a block has this factor fewer residues than there are k-mers, only its own k-mers are counted
+_SPARSE_FACTOR = 2  # if a block has this factor fewer residues than there are k-mers, only its own k-mers are counted
 
 
 class BlockSequences(NamedTuple):
@@ -102,8 +102,8 @@ def iterate_blocks(dataset: RepertoireDataset, step: Step) -> Iterator[Block]:
     """
     first = 0
     while first < len(dataset):
-        within = np.cumsum(dataset.n_sequences[first : first + _MAX_REPERTOIRES]) <= _MAX_SEQUENCES
-        repertoires = slice(first, first + max(int(within.sum()), 1))
+        fits = np.cumsum(dataset.n_sequences[first : first + _MAX_REPERTOIRES]) <= _MAX_SEQUENCES
+        repertoires = slice(first, first + max(int(fits.sum()), 1))
         block = _read_block(dataset[repertoires], repertoires)
         yield block
         step.advance(len(block.sequences.offsets) - 1)
@@ -184,7 +184,8 @@ def find_longer_spacings(spacings: Sequence[Spacing]) -> list[LongerSpacing | No
     """Return for each spacing a longer one whose counts sum to the counts of this spacing; None if there is none.
 
     A k-mer with a gap occurs as often as all longer k-mers together that have one of the 20 residues at a place in the
-    gap. This is exact, because these places are within the sequence wherever the k-mer is.
+    gap. This is exact, because these places are within the sequence wherever the k-mer is. For example, the counts of
+    the spacing (0, 2) are sums of those of (0, 1, 2).
     """
     index_of = {spacing: index for index, spacing in enumerate(spacings)}
     longer_spacings: list[LongerSpacing | None] = [None] * len(spacings)
@@ -227,7 +228,7 @@ class _BlockCounting:
 
     def is_sparse(self, index: int) -> bool:
         """Return whether only the k-mers of a spacing that occur are counted."""
-        return len(self._sequences.residues) * _SPARSE < count_kmers_of(self._spacings[index])
+        return len(self._sequences.residues) * _SPARSE_FACTOR < count_kmers_of(self._spacings[index])
 
     def count(self, index: int) -> Iterator[tuple[int, Frequencies]]:
         """Yield the frequencies of a spacing, and of those that follow from its counts, with their indices."""
@@ -237,28 +238,29 @@ class _BlockCounting:
         n_repertoires, size = len(self._n_counted), count_kmers_of(self._spacings[index])
         counts = self._buffer[: n_repertoires * size].view(np.uint32).reshape(n_repertoires, size)
         run_in_parts(_count_kmers, n_repertoires, self._sequences, self._spacings[index], self._excluded, counts)
-        yield from self._divide(index, counts)
+        yield from self._iterate_frequencies(index, counts)
 
-    def _divide(self, index: int, counts: NDArray[np.uint32]) -> Iterator[tuple[int, Frequencies]]:
+    def _iterate_frequencies(self, index: int, counts: NDArray[np.uint32]) -> Iterator[tuple[int, Frequencies]]:
         """Yield the frequencies from the counts of a spacing, (repertoires, M), those of shorter ones first.
 
         The frequencies overwrite the counts.
         """
         n_residues = len(self._spacings[index])
-        for shorter, longer in enumerate(self._longer):
+        for shorter_index, longer in enumerate(self._longer):
             if longer is not None and longer.spacing_index == index:
-                before, after = longer.inserted, n_residues - 1 - longer.inserted
-                by_inserted = counts.reshape(len(counts), _N_LETTERS**before, _N_LETTERS, _N_LETTERS**after)
-                summed = by_inserted.sum(axis=2, dtype=np.uint32).reshape(len(counts), -1)
-                yield from self._divide(shorter, summed)
+                n_before, n_after = longer.inserted, n_residues - 1 - longer.inserted  # residues of the k-mer
+                by_inserted = counts.reshape(len(counts), _N_LETTERS**n_before, _N_LETTERS, _N_LETTERS**n_after)
+                shorter_counts = by_inserted.sum(axis=2, dtype=np.uint32).reshape(len(counts), -1)
+                yield from self._iterate_frequencies(shorter_index, shorter_counts)
         run_in_parts(_write_frequencies, len(counts), counts, np.maximum(self._n_counted, 1).astype(np.float32))
         yield index, counts.view(np.float32)
 
     def _count_sparse(self, spacing: Spacing) -> SparseFrequencies:
-        cells = _encode_cells(self._sequences, spacing, self._excluded)
-        cells, times = np.unique(cells, return_counts=True)
+        """Return the frequencies of the k-mers of a spacing that occur."""
+        occurrences = _encode_cells(self._sequences, spacing, self._excluded)
+        cells, counts = np.unique(occurrences, return_counts=True)
         kmer, repertoire = np.divmod(cells, len(self._n_counted))
-        return SparseFrequencies(kmer, repertoire, np.divide(times, self._n_counted[repertoire], dtype=np.float32))
+        return SparseFrequencies(kmer, repertoire, np.divide(counts, self._n_counted[repertoire], dtype=np.float32))
 
 
 @njit(nogil=True)

@@ -26,6 +26,9 @@ _CHUNK = 2048  # number of residues whose k-mers are looked up at a time; they s
 class KmerTables(NamedTuple):
     """The given k-mers, whose spacings have at least two residues, for compiled code.
 
+    For example, the k-mer AC of the spacing (0, 2) has the code 20 * 0 + 1, the indices of its amino acids A and C. If
+    this is spacing p, its index is kmer_of_code[starts[p] + 1], and -1 there means that it is not given.
+
     Attributes
     ----------
     kmer_of_code

@@ -138,7 +138,12 @@ def _count_part(kmers: KmerSet, dataset: RepertoireDataset) -> tuple[Integers, P
     return counts, PackedFlags(has_kmer)
 
 
-_PartOccurrences = tuple[NDArray[np.int32], Integers, NDArray[np.int32]]
+class _PartOccurrences(NamedTuple):
+    """The occurrences in some repertoires: repertoire and sequence, both counted among these, and k-mer, (m,) each."""
+
+    repertoire: NDArray[np.int32]
+    sequence: Integers
+    kmer: NDArray[np.int32]
 
 
 def _join_parts(
@@ -147,20 +152,18 @@ def _join_parts(
     """Join the occurrences in consecutive parts of the repertoires."""
     if len(occurrences) == 1:
         return Occurrences(*occurrences[0], was_searched)
-    first_repertoires = compute_offsets(np.array([len(part) for part in parts], np.int64))[:-1]
-    first_sequences = compute_offsets(np.array([part.n_sequences.sum() for part in parts], np.int64))[:-1]
-    moved = [
-        (repertoire + np.int32(first_repertoire), sequence + first_sequence, kmer)
-        for (repertoire, sequence, kmer), first_repertoire, first_sequence in zip(
-            occurrences, first_repertoires, first_sequences, strict=True
-        )
-    ]
+    first_repertoire, first_sequence = 0, 0  # of a part, among those of all parts
+    moved = []
+    for part, found in zip(parts, occurrences, strict=True):
+        moved.append((found.repertoire + np.int32(first_repertoire), found.sequence + first_sequence, found.kmer))
+        first_repertoire += len(part)
+        first_sequence += int(part.n_sequences.sum())
     repertoire, sequence, kmer = map(np.concatenate, zip(*moved, strict=True))
     return Occurrences(repertoire, sequence, kmer, was_searched)
 
 
 def _find_part(kmers: KmerSet, was_searched: Flags, part: _CountedPart) -> _PartOccurrences:
-    """Return the repertoire, the sequence and the k-mer of each occurrence in some repertoires, (m,) each."""
+    """Return the occurrences in some repertoires."""
     dataset, counts, has_kmer = part.dataset, part.counts, part.has_kmer.flags
     repertoire_offsets = compute_offsets(dataset.n_sequences)
     n_occurrences = counts.sum(axis=1)  # (B,)
@@ -177,7 +180,7 @@ def _find_part(kmers: KmerSet, was_searched: Flags, part: _CountedPart) -> _Part
             starts = occurrence_offsets[repertoires.start : repertoires.stop] - rows.start
             run_in_parts(_find_given, len(starts), block, chosen, tables, starts, sequence[rows], kmer[rows])
             sequence[rows] += first_sequence
-    return repertoire, sequence, kmer
+    return _PartOccurrences(repertoire, sequence, kmer)
 
 
 def find_sequences_with_kmer(dataset: RepertoireDataset, spacing: Spacing, code: int) -> Flags:

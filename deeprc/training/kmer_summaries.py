@@ -114,17 +114,18 @@ def _summarise_part(given: _Pass, chosen: Sequence[int]) -> list[SpacingSummary]
     excluded = None if given.excluded is None else given.excluded.flags
     summaries = []
     for statistics in correlate(given.dataset, spacings, labels, given.weights, excluded):
-        by_output = statistics.r.reshape(*given.labels.shape[1:], -1)  # (T', 1 + P, M)
-        strongest = [_take_strongest(r) for r in by_output]
+        by_output = statistics.correlations.reshape(*given.labels.shape[1:], -1)  # (T', 1 + P, M)
+        strongest = [_take_strongest(correlations) for correlations in by_output]
         moments = (statistics.mean, statistics.variance) if given.with_moments else (np.empty(0), np.empty(0))
         summaries.append(SpacingSummary(chosen[statistics.spacing_index], *moments, strongest))
     return summaries
 
 
-def _take_strongest(r: NDArray[np.float32]) -> StrongestKmers:
-    """Return the strongest k-mers of one output from all correlations, (1 + P, M)."""
-    abs_r = np.abs(r[0])
-    kept = min(_MAX_KEPT, len(abs_r))
-    code = np.argpartition(abs_r, len(abs_r) - kept)[len(abs_r) - kept :]
-    max_permuted = np.array([max(permuted.max(), -permuted.min()) for permuted in r[1:]], np.float32)
-    return StrongestKmers(code, r[0, code].astype(np.float64), max_permuted)
+def _take_strongest(correlations: NDArray[np.float32]) -> StrongestKmers:
+    """Return the strongest k-mers of one output from all correlations, (1 + P, M): with the true label, then others."""
+    with_label, with_permuted = correlations[0], correlations[1:]
+    strength = np.abs(with_label)
+    n_others = len(strength) - min(_MAX_KEPT, len(strength))
+    code = np.argpartition(strength, n_others)[n_others:]
+    max_permuted = np.array([max(permuted.max(), -permuted.min()) for permuted in with_permuted], np.float32)
+    return StrongestKmers(code, with_label[code].astype(np.float64), max_permuted)

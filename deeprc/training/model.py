@@ -26,7 +26,14 @@ from deeprc.documents import abbreviate, validate
 from deeprc.errors import InputError
 from deeprc.nn.batch import Collator
 from deeprc.nn.branches import BranchScores
-from deeprc.nn.contributions import OutputParts, SequenceScores, combine_parts, combine_scores, score_sequences
+from deeprc.nn.contributions import (
+    OutputParts,
+    SequenceScores,
+    UnitConversion,
+    combine_parts,
+    combine_scores,
+    score_sequences,
+)
 from deeprc.nn.genes import GeneNames
 from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
@@ -60,8 +67,8 @@ class Model(ABC):
         """Trained models that predict together; a model that predicts alone is its own only member."""
 
     @property
-    def unit_conversion(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Scale and shift, (members, T) each, that bring the outputs of each member to the units of `tasks`.
+    def unit_conversion(self) -> UnitConversion:
+        """Conversion of the outputs of each member to the units of `tasks`.
 
         They are needed because each model standardises numbers by its own training fold.
         """
@@ -74,7 +81,7 @@ class Model(ABC):
         pairs = [list(zip(list_tasks(member), common, strict=True)) for member in self.members]
         scales = [[task.scale / joint.scale for task, joint in row] for row in pairs]
         shifts = [[(task.mean - joint.mean) / joint.scale for task, joint in row] for row in pairs]
-        return np.array(scales), np.array(shifts)
+        return UnitConversion(np.array(scales), np.array(shifts))
 
     @property
     def branch_names(self) -> list[str]:
@@ -129,11 +136,11 @@ class Model(ABC):
         """
         rank_share = dataset[ranks.take_share_by_size(dataset.n_sequences)]
         streams = [member.iterate_parts(rank_share) for member in self.members]
-        scales, shifts = (part.astype(np.float32) for part in self.unit_conversion)
+        conversion = self.unit_conversion.to_float32()
         own_parts = []
         with open_step("outputs of repertoires", len(rank_share)) as step:
             for parts in zip(*streams, strict=True):
-                own_parts.append(combine_parts(parts, scales, shifts))
+                own_parts.append(combine_parts(parts, conversion))
                 step.advance()
         return OutputParts.stack(ranks.gather(own_parts), self.n_outputs)
 
@@ -154,7 +161,7 @@ class Model(ABC):
 
     def combine_scores(self, scores: Sequence[SequenceScores]) -> SequenceScores:
         """Return the scores of all members together from the scores of each; see `nn.contributions.combine_scores`."""
-        return scores[0] if len(self.members) == 1 else combine_scores(scores, *self.unit_conversion)
+        return scores[0] if len(self.members) == 1 else combine_scores(scores, self.unit_conversion)
 
 
 def check_model(model: object) -> None:

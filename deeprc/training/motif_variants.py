@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from deeprc.arrays import Flags, Floats
+from deeprc.arrays import Flags, Floats, Integers
 from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.training.enriched_motif import EnrichedMotif
@@ -167,11 +167,14 @@ def find_variants(
     counts = _count_free(search_output.dataset, kmers, has_motif, one_pass=one_pass)
     labels = search_output.permute_labels(N_DISCOVERY_PERMUTATIONS, rng)[:, 0]  # (B, 1 + P)
     signs = np.array([directions[letters] for letters in searched])
-    among_all, among_free = (
-        FalseDiscoveryTest(counts / np.maximum(n, 1)[:, None], labels, search_output.compute_weights(n), level, signs)
-        for n in (sizes, n_free)
-    )
-    rates = np.maximum(*(test.compute_q_values(test.strength) for test in (among_all, among_free)))
+
+    def test_shares(n_sequences: Integers) -> FalseDiscoveryTest:
+        """Test the counts as shares of numbers of sequences, (B,)."""
+        shares = counts / np.maximum(n_sequences, 1)[:, None]
+        return FalseDiscoveryTest(shares, labels, search_output.compute_weights(n_sequences), level, signs)
+
+    among_all, among_free = test_shares(sizes), test_shares(n_free)
+    rates = np.maximum(among_all.compute_q_values(among_all.strength), among_free.compute_q_values(among_free.strength))
     variants = [
         EnrichedMotif(letters, search_output.outputs[0], float(correlation), float(rate))
         for letters, correlation, rate in zip(searched, among_free.correlation, rates, strict=True)

@@ -30,8 +30,8 @@ __all__ = ["fit_branches_and_find_motifs", "start_network"]
 
 _logger = logging.getLogger(__name__)
 
-_ATTENTION = 4.0  # amount that a whole match adds to the attention logit
-_FALL = 3.0  # amount by which a match lowers the unit that the query reads
+_LOGIT_OF_MATCH = 4.0  # amount that a whole match adds to the attention logit
+_UNIT_FALL = 3.0  # amount by which a match lowers the unit that the query reads
 _SAMPLED = 1000  # number of sequences of each repertoire from which the scale of the features is estimated
 
 
@@ -140,8 +140,8 @@ def _compute_median_scale(collator: Collator) -> float:
     return float(positive.median()) if len(positive) else 1.0
 
 
-def _start_attention(network: DeepRC, n: int, match_value: float, base_value: float) -> None:
-    """Let one unit of each key layer read the first n values, so that the first head attends to any match of them.
+def _start_attention(network: DeepRC, n_motifs: int, match_value: float, base_value: float) -> None:
+    """Let one unit of each key layer read the values of the motifs, the first ones: the first head attends to matches.
 
     A value is `match_value` in a sequence with its motif, and `base_value` in a sequence without any residue of it.
 
@@ -149,24 +149,24 @@ def _start_attention(network: DeepRC, n: int, match_value: float, base_value: fl
     were summed, the few sequences with two would have fifty times the weight of the others, although their number is
     chance. Without key layers there is no such unit, and matches are summed.
     """
-    step = match_value - base_value  # amount that a match adds to the value
+    match_step = match_value - base_value
     layers = [layer for layer in network.key_network if isinstance(layer, nn.Linear)]
     query = network.pooling.queries[0, 0]  # (d_k,)
     beta = float(network.pooling.association.beta.flatten()[0])
     query.zero_()  # random initial numbers would be noise in every average
     if not layers:
-        query[:n] = _ATTENTION / (beta * step)
+        query[:n_motifs] = _LOGIT_OF_MATCH / (beta * match_step)
         return
     first, *later = layers
     first.weight[0] = 0
-    first.weight[0, :n] = -_FALL / step
-    first.bias[0] = 1 + _FALL * n * base_value / step  # so that the unit is 1 without a match
-    without, with_one = _selu(1.0), _selu(1.0 - _FALL)
+    first.weight[0, :n_motifs] = -_UNIT_FALL / match_step
+    first.bias[0] = 1 + _UNIT_FALL * n_motifs * base_value / match_step  # so that the unit is 1 without a match
+    unit_without_match, unit_with_match = _selu(1.0), _selu(1.0 - _UNIT_FALL)
     for layer in later:
         layer.weight[0] = 0
         layer.weight[0, 0] = 1
-        without, with_one = _selu(without), _selu(with_one)
-    query[0] = -_ATTENTION / (beta * (without - with_one))
+        unit_without_match, unit_with_match = _selu(unit_without_match), _selu(unit_with_match)
+    query[0] = -_LOGIT_OF_MATCH / (beta * (unit_without_match - unit_with_match))
 
 
 def _selu(value: float) -> float:

@@ -41,7 +41,7 @@ from deeprc.training.search_outputs import SearchOutputs
 __all__ = ["OutputSearch"]
 
 _MAX_COMPARED = 500  # candidates of one output that are compared with each other
-_MAX_COMPARISONS = 10  # in one round, each of other candidates, until a motif is chosen
+_MAX_COMPARISONS = 10  # comparisons of one round, each of other candidates, until one of them has a motif
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,11 @@ class _KmerTest:
     def compute_p_values(self, candidates: KmerCandidates) -> Floats:
         """Return the p-values of candidates with their correlations, (n,)."""
         kmers, correlation = candidates.kmers, candidates.correlation
-        k_of = np.array([len(spacing) for spacing in kmers.spacings])[kmers.spacing_index]
+        n_residues = np.array([len(spacing) for spacing in kmers.spacings])[kmers.spacing_index]
         p = np.ones(len(kmers))
-        for k in np.unique(k_of):
-            p[k_of == k] = self.strongest_null.compute_p_values(int(k), correlation[k_of == k])
+        for k in np.unique(n_residues):
+            has_k = n_residues == k
+            p[has_k] = self.strongest_null.compute_p_values(int(k), correlation[has_k])
         if self.overdispersed_test is None:
             return p
         is_overdispersed = candidates.overdispersed

@@ -33,11 +33,12 @@ class PermutationNull:
 
     def __init__(self, ks: Iterable[int], n_donors: int) -> None:
         self._sqrt_n_donors = n_donors**0.5
-        self._strongest = {k: np.zeros(N_PERMUTATIONS) for k in ks}
+        self._max_strengths = {k: np.zeros(N_PERMUTATIONS) for k in ks}  # of all k-mers, with each permutation
 
     def add_strongest(self, k: int, largest: NDArray[np.float32]) -> None:
         """Add the largest absolute correlation of k-mers of k residues with each of the permuted labels, (P,)."""
-        self._strongest[k] = np.maximum(self._strongest[k], self._sqrt_n_donors * largest.astype(np.float64))
+        strengths = self._sqrt_n_donors * largest.astype(np.float64)
+        self._max_strengths[k] = np.maximum(self._max_strengths[k], strengths)
 
     def compute_p_values(self, k: int, correlation: Floats) -> Floats:
         """Return the probability that the strongest of all k-mers is as strong as each of these, (n,).
@@ -46,9 +47,10 @@ class PermutationNull:
         permutations. It is at least the share of permutations that reach the strength, and is multiplied by the number
         of values of k (Bonferroni).
         """
-        highest, strength = self._strongest[k], np.abs(correlation) * self._sqrt_n_donors
+        highest, strength = self._max_strengths[k], np.abs(correlation) * self._sqrt_n_donors
         scale = max(highest.std(ddof=1) * 6**0.5 / np.pi, _MIN_SPREAD * highest.mean())
-        reduced = (strength - highest.mean()) / max(scale, _MIN_SPREAD) + np.euler_gamma  # the reduced variate
-        gumbel_tail = -np.expm1(-np.exp(np.clip(-reduced, -700, 700)))
+        reduced_variate = (strength - highest.mean()) / max(scale, _MIN_SPREAD) + np.euler_gamma
+        gumbel_tail = -np.expm1(-np.exp(np.clip(-reduced_variate, -700, 700)))  # 1 - exp(-exp(-reduced variate))
         share_reached = 1 - np.searchsorted(np.sort(highest), strength * (1 - _ROUNDING)) / len(highest)
-        return np.asarray(np.minimum(len(self._strongest) * np.maximum(gumbel_tail, share_reached), 1))
+        n_ks = len(self._max_strengths)
+        return np.asarray(np.minimum(n_ks * np.maximum(gumbel_tail, share_reached), 1))

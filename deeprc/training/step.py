@@ -81,7 +81,7 @@ class TrainingStep:
         own_labels = labels[ranks.take_share(len(labels))]
         loss = compute_multitask_loss(outputs, own_labels, self.tasks, n_known=count_known(labels))
         self.optimizer.zero_grad()
-        # gradients are summed over ranks, so each adds its part
+        # Gradients are summed over ranks, so each rank adds its part of the penalty.
         own_penalty = self._compute_penalty() / ranks.count_ranks()
         (loss + own_penalty).backward()
         loss = loss.detach()
@@ -125,7 +125,7 @@ class CapturedStep:
         self._max_rows = int(collator.dataset.n_sequences.max())
         if step.settings.n_sequences is not None:
             self._max_rows = min(step.settings.n_sequences, self._max_rows)
-        self._total = batch_size * self._max_rows
+        self._total = batch_size * self._max_rows  # sequences of every batch: those beyond the drawn ones only fill it
         self._graph: torch.cuda.CUDAGraph | None = None
         self._loss = torch.zeros(())
         self._n_eager = 0  # number of updates on a CUDA device without a graph

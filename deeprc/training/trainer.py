@@ -130,8 +130,10 @@ class Trainer:
             pooled_value_cache=self._pooled_value_cache,
         )
         self._recent_losses: list[Tensor] = []  # of the updates since the last evaluation
-        self._start_time: float | None = None  # as if never interrupted; set by the first `initialise_network`
-        self._last_save = time.monotonic()
+        # `time.monotonic()` of the start, moved as if the training had never been interrupted; set by the first
+        # `initialise_network`
+        self._start_time: float | None = None
+        self._last_save_time = time.monotonic()
         self._has_final_weights = False  # whether `fit` has put the best weights into the network
         if checkpoint is not None and resumes:
             self._restore_checkpoint(checkpoint)
@@ -297,7 +299,7 @@ class Trainer:
             self._evaluate()
             self.state.finished = is_last or self._stops_early()
             self._save_checkpoint()
-        elif time.monotonic() - self._last_save >= SAVE_SECONDS:
+        elif time.monotonic() - self._last_save_time >= SAVE_SECONDS:
             self._save_checkpoint()
 
     def _stops_early(self) -> bool:
@@ -305,8 +307,8 @@ class Trainer:
         settings = self.config.training
         if settings.patience is None:
             return False
-        n_without_gain = (self.state.update - self.state.best_update) // settings.evaluate_every  # evaluations
-        return n_without_gain >= settings.patience or self.state.best_loss <= settings.least_gain
+        n_evaluations = (self.state.update - self.state.best_update) // settings.evaluate_every  # since the best one
+        return n_evaluations >= settings.patience or self.state.best_loss <= settings.least_gain
 
     def _evaluate(self) -> None:
         """Compute the validation loss of the averaged weights, add it to the history, and keep the best weights."""
@@ -369,7 +371,7 @@ class Trainer:
             self.checkpoint.parent.mkdir(exist_ok=True)
         tensors = collect_tensors(self.network, self.step, self._best_weights, self._start_weights, self._recent_losses)
         save_tensors(self.checkpoint, tensors, vars(self.state))
-        self._last_save = time.monotonic()
+        self._last_save_time = time.monotonic()
 
     def _restore_checkpoint(self, path: Path) -> None:
         """Continue from a checkpoint, which rank 0 alone reads."""

@@ -118,22 +118,20 @@ def test_the_log_pmf_tends_to_the_binomial() -> None:
 
 
 @pytest.mark.parametrize(("rate", "size"), [(-2.0, 3.0), (0.5, -1.0), (-7.0, 9.0)])
-def test_derivatives_of_the_loss(rate: float, size: float) -> None:
-    k, n, weights = np.array([0.0, 3, 7]), np.array([9.0, 100, 7]), np.array([1, 2, 5])
+def test_derivatives_of_the_loss_equal_central_differences(rate: float, size: float) -> None:
+    counts = np.array([0.0, 3, 7]), np.array([9.0, 100, 7]), np.array([1, 2, 5])  # hits, trials, weights
 
-    def at(x: float, y: float) -> tuple[float, tuple[float, float]]:
-        counts = (k, n, weights, *beta_binomial._convert_to_alpha_beta(x, y))
-        return beta_binomial._compute_loss(*counts), beta_binomial._compute_derivatives(*counts)[0]
+    def compute_loss_and_slope(x: float, y: float) -> np.ndarray:
+        alpha_beta = beta_binomial._convert_to_alpha_beta(x, y)
+        derivatives = beta_binomial._compute_derivatives(*counts, *alpha_beta)
+        return np.array([beta_binomial._compute_loss(*counts, *alpha_beta), derivatives.by_rate, derivatives.by_size])
 
     h = 1e-5
-    slope, (rate_rate, size_size, mixed) = beta_binomial._compute_derivatives(
-        k, n, weights, *beta_binomial._convert_to_alpha_beta(rate, size)
-    )
-    by_rate, by_size = ((at(rate + h, size), at(rate - h, size)), (at(rate, size + h), at(rate, size - h)))
-    expected = [(up[0] - down[0]) / (2 * h) for up, down in (by_rate, by_size)]
-    np.testing.assert_allclose(slope, expected, rtol=1e-5, atol=1e-6)
-    second = [(np.array(up[1]) - down[1]) / (2 * h) for up, down in (by_rate, by_size)]
-    np.testing.assert_allclose([[rate_rate, mixed], [mixed, size_size]], second, rtol=1e-5, atol=1e-6)
+    by_rate = (compute_loss_and_slope(rate + h, size) - compute_loss_and_slope(rate - h, size)) / (2 * h)
+    by_size = (compute_loss_and_slope(rate, size + h) - compute_loss_and_slope(rate, size - h)) / (2 * h)
+    found = beta_binomial._compute_derivatives(*counts, *beta_binomial._convert_to_alpha_beta(rate, size))
+    np.testing.assert_allclose([found.by_rate, found.rate_rate, found.rate_size], by_rate, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose([found.by_size, found.rate_size, found.size_size], by_size, rtol=1e-5, atol=1e-6)
 
 
 def test_the_fit_is_the_likeliest_of_a_grid() -> None:

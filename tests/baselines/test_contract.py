@@ -178,7 +178,7 @@ def test_parameters_are_scikit_learns(case: Case) -> None:
     assert all(parameters[name] is value for name, value in case.settings.items())
 
 
-def test_it_fits_and_predicts(case: Case, first: RepertoireDataset) -> None:
+def test_fit_returns_the_model_and_probabilities_follow_the_scores(case: Case, first: RepertoireDataset) -> None:
     model = case.model()
     assert model.fit(first[:N_TRAIN], labels(first)[:N_TRAIN]) is model
     assert model.classes_.tolist() == ["negative", "positive"]
@@ -299,7 +299,7 @@ def test_what_cannot_be_learned_is_refused(case: Case, first: RepertoireDataset)
         assert "\n" not in str(raised.value)
 
 
-def test_only_datasets_are_taken(case: Case, first: RepertoireDataset, fitted: Callable[[Case], Any]) -> None:
+def test_anything_but_a_dataset_is_refused(case: Case, first: RepertoireDataset, fitted: Callable[[Case], Any]) -> None:
     message = "X: expected a RepertoireDataset"
     with pytest.raises(TypeError, match=message):
         case.model().fit(np.zeros((24, 3)), labels(first))
@@ -309,7 +309,7 @@ def test_only_datasets_are_taken(case: Case, first: RepertoireDataset, fitted: C
         fitted(case).decision_function(np.zeros((2, 3)))
 
 
-def test_it_must_be_fitted(case: Case, first: RepertoireDataset, tmp_path: Path) -> None:
+def test_an_unfitted_model_neither_predicts_nor_saves(case: Case, first: RepertoireDataset, tmp_path: Path) -> None:
     for act in (
         lambda model: model.predict_proba(first),
         lambda model: model.predict(first),

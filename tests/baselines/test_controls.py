@@ -38,7 +38,7 @@ def test_size_and_diversity_by_hand() -> None:
     assert found == pytest.approx(expected)
 
 
-def test_size_of_nothing_and_of_one() -> None:
+def test_size_features_of_no_sequence_are_0_and_of_one_by_hand() -> None:
     assert compute_size_features(np.zeros(0, np.uint32)).tolist() == [0.0] * len(SIZE_FEATURES)
     one = dict(zip(SIZE_FEATURES, compute_size_features(np.array([5], np.uint32)), strict=True))
     assert (one["clonality"], one["shannon_entropy"], one["gini"], one["share_of_largest"]) == pytest.approx(

@@ -67,7 +67,7 @@ def test_features_by_hand() -> None:
     assert many[-1] == pytest.approx((3 * 5 + 4 * 2 + 3 * 1) / 43)
 
 
-def test_features_of_nothing_and_of_one_clone() -> None:
+def test_diversity_features_of_no_clone_are_0_and_of_one_by_hand() -> None:
     assert compute_diversity_features(*histogram([]), 3).tolist() == [0.0] * len(DIVERSITY_FEATURES)
     one = dict(zip(DIVERSITY_FEATURES, compute_diversity_features(*histogram([5]), 3), strict=True))
     assert one["log_richness"] == one["log_richness_at_depth"] == pytest.approx(np.log(2))

@@ -89,7 +89,7 @@ def test_sparse_columns_with_weights_are_those_of_dense_ones() -> None:
     np.testing.assert_allclose(other.compute_gram(), dense.compute_gram(), atol=1e-8)
 
 
-def test_the_objective_is_the_least() -> None:
+def test_the_objective_is_that_of_a_general_optimiser() -> None:
     rng = np.random.default_rng(5)
     rows = rng.normal(size=(12, 30))
     target, gram = (np.arange(12) < 5).astype(float), rows @ rows.T

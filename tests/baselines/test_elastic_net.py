@@ -70,7 +70,9 @@ def by_scipy(matrix: Floats, positive: NDArray[np.bool_], C: float, l1_ratio: fl
 
 @pytest.mark.parametrize("l1_ratio", [1.0, 0.5, 0.0])
 @pytest.mark.parametrize("C", [0.01, 0.3, 10.0])
-def test_no_other_solver_finds_less(problem: Callable[..., Problem], l1_ratio: float, C: float) -> None:
+def test_the_objective_is_that_of_a_general_optimiser(
+    problem: Callable[..., Problem], l1_ratio: float, C: float
+) -> None:
     matrix, positive = problem()
     (solution,) = fit_elastic_net_path(matrix, positive, [C], l1_ratio=l1_ratio, tolerance=1e-8)
     ours, theirs = objective(matrix, positive, solution, C, l1_ratio), by_scipy(matrix, positive, C, l1_ratio)
@@ -201,7 +203,7 @@ def test_constant_columns_have_no_coefficient(problem: Callable[..., Problem]) -
         assert not set(solution.columns) & {3, 5}
 
 
-def test_separable_classes_end(problem: Callable[..., Problem]) -> None:
+def test_separable_classes_get_finite_coefficients_that_separate_them(problem: Callable[..., Problem]) -> None:
     matrix, _ = problem()
     positive = matrix[:, 0] > np.median(matrix[:, 0])
     (solution,) = fit_elastic_net_path(matrix, positive, [1e4])

@@ -71,7 +71,7 @@ def test_the_features_are_kmers_and_shares_of_genes(gapped: tuple[RepertoireData
     assert rows[0, [0, 400]] == pytest.approx([overlapping / len(table), with_gap / len(table)])
 
 
-def test_without_genes(gapped: tuple[RepertoireDataset, np.ndarray]) -> None:
+def test_without_genes_the_features_are_the_kmers_alone(gapped: tuple[RepertoireDataset, np.ndarray]) -> None:
     cohort, y = gapped
     model = GappedKmerLogisticRegression(k=2, max_gap=0, genes="none").fit(cohort, y)
     assert np.asarray(model._compute_features(cohort)).shape == (40, 400)

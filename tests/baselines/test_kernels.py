@@ -84,7 +84,7 @@ def test_the_papers_formula(kind: str, a: Floats, b: Floats) -> None:
 
 @pytest.mark.parametrize("n_kmers", [1, 63, 64, 65, 1023, 1024, 2500])
 @pytest.mark.parametrize("kind", KERNELS)
-def test_every_number_of_kmers(kind: str, n_kmers: int) -> None:
+def test_kernels_equal_a_loop_for_every_number_of_kmers(kind: str, n_kmers: int) -> None:
     a, b = random_rows(3, n_kmers), random_rows(2, n_kmers, seed=1)
     expected = by_loop(a, b, kind)
     np.testing.assert_allclose(compute_cross_kernel(a, b, kind), expected, rtol=3e-7, atol=1e-15)

@@ -58,7 +58,7 @@ def test_equally_near_ones_share_the_votes() -> None:
 
 
 @pytest.mark.slow
-def test_it_finds_the_motif(cohort_factory: Callable[..., RepertoireDataset]) -> None:
+def test_new_repertoires_with_a_motif_have_higher_scores(cohort_factory: Callable[..., RepertoireDataset]) -> None:
     dataset = cohort_factory(60, 300, seed=3)
     y = labels(dataset)
     scores = KNN(n_neighbors=9).fit(dataset[:40], y[:40]).decision_function(dataset[40:])

@@ -80,7 +80,7 @@ def test_a_motif_is_found_in_new_repertoires(cohort: RepertoireDataset) -> None:
     assert 1 <= len(model.features_) <= 20
 
 
-def test_adam_learns_it_too(cohort: RepertoireDataset) -> None:
+def test_adam_learns_a_motif_that_new_repertoires_have(cohort: RepertoireDataset) -> None:
     y = labels(cohort)
     model = AdamLogisticRegression(learning_rate=1e-2, n_updates=500).fit(cohort[:20], y[:20])
     assert roc_auc_score(y[20:], model.decision_function(cohort[20:])) > 0.9

@@ -223,7 +223,7 @@ def test_a_planted_4mer_is_found(cohort_factory: Callable[..., RepertoireDataset
     assert "WWHW" in best
 
 
-def test_the_carrier_can_be_said(cohort: RepertoireDataset) -> None:
+def test_either_carrier_is_the_better_of_first_and_second(cohort: RepertoireDataset) -> None:
     labels = (cohort.metadata["status"] == "case").to_numpy()
     of = {name: LogisticMIL(n_epochs=3, n_restarts=4, carrier=name) for name in ("first", "second", "either")}
     losses = {name: model.fit(cohort, labels).training_loss_ for name, model in of.items()}
@@ -284,7 +284,7 @@ def test_a_feature_that_does_not_vary_does_no_harm(tmp_path: Path) -> None:
         ("trim", -1, "trim: expected a whole number of at least 0, found -1"),
     ],
 )
-def test_what_cannot_be_is_refused(tiny: RepertoireDataset, parameter: str, value: Any, message: str) -> None:
+def test_parameters_out_of_range_are_refused(tiny: RepertoireDataset, parameter: str, value: Any, message: str) -> None:
     with pytest.raises(InputError) as raised:
         LogisticMIL(**{parameter: value}).fit(tiny, [0, 1] * 6)
     assert str(raised.value) == message

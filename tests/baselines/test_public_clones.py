@@ -254,7 +254,9 @@ def test_the_threshold_has_the_least_cross_entropy(public: RepertoireDataset) ->
     assert PublicClones(n_inner_folds=5).fit(public, Y).thresholds_[[0, -1]].tolist() == [0.1, 1e-7]
 
 
-def test_it_finds_what_was_put_in(public: RepertoireDataset, tmp_path: Path) -> None:
+def test_implanted_clones_separate_new_repertoires_with_other_gene_codes(
+    public: RepertoireDataset, tmp_path: Path
+) -> None:
     new = write(tmp_path / "new.h5", draw(1), swap=True)  # the genes have other numbers there
     model = PublicClones(n_inner_folds=5).fit(public, Y)
     assert roc_auc_score(Y, model.decision_function(new)) > 0.9

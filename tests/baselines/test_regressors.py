@@ -56,7 +56,9 @@ def numbers(cohort: RepertoireDataset) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", REGRESSORS)
-def test_contract(name: str, cohort: RepertoireDataset, numbers: np.ndarray, tmp_path: Path) -> None:
+def test_a_regressor_obeys_the_contract_of_estimators(
+    name: str, cohort: RepertoireDataset, numbers: np.ndarray, tmp_path: Path
+) -> None:
     estimator = REGRESSORS[name]()
     assert clone(estimator).get_params() == estimator.get_params()
     assert estimator.fit(cohort[:20], numbers[:20]) is estimator

@@ -57,7 +57,7 @@ def test_scores_are_those_of_scikit_learn(cohort: RepertoireDataset, kind: str) 
         )
 
 
-def test_it_finds_the_motif(cohort_factory: Callable[..., RepertoireDataset]) -> None:
+def test_new_repertoires_with_a_motif_have_higher_scores(cohort_factory: Callable[..., RepertoireDataset]) -> None:
     dataset = cohort_factory(60, 300, seed=3)
     y = labels(dataset)
     scores = SVM().fit(dataset[:40], y[:40]).decision_function(dataset[40:])
@@ -130,7 +130,7 @@ def test_repertoires_of_another_container(cohort: RepertoireDataset, other: Repe
 
 @pytest.mark.parametrize("kmer_offsets", [None, [0, 1, 3], (0, 1, 2)])
 @pytest.mark.parametrize("kind", KERNELS)
-def test_saved_and_loaded(
+def test_a_loaded_svm_has_its_parameters_and_scores(
     cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path, kind: str, kmer_offsets: list[int] | None
 ) -> None:
     dataset = cohort_factory(10, 40)

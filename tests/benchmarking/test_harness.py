@@ -342,7 +342,9 @@ def test_a_view_in_another_order_and_of_a_part(
 
 
 @pytest.mark.slow
-def test_a_cohort_that_is_on_no_disk(run: Callable[..., BenchmarkResult], toys: ModuleType, tmp_path: Path) -> None:
+def test_a_simulated_cohort_gives_the_results_of_its_container(
+    run: Callable[..., BenchmarkResult], toys: ModuleType, tmp_path: Path
+) -> None:
     cohort = Cohort(20, Sizes(30), IndependentBackground(), (MotifSignal((SimulatedMotif("WWHW"),), 0.3),))
     write_container(cohort, tmp_path / "cohort.h5")
     search = {"motif": {"search": {"motif": ["WWH", "HW", "WWHW"]}}}
@@ -422,7 +424,7 @@ def test_what_was_interrupted_continues(
 
 
 @pytest.mark.slow
-def test_what_is_there_is_not_computed_again(
+def test_a_finished_benchmark_is_not_computed_again(
     run: Callable[..., BenchmarkResult], toys: ModuleType, two: Callable[..., Any], tmp_path: Path
 ) -> None:
     log, out = tmp_path / "log", tmp_path / "out"
@@ -707,7 +709,7 @@ def test_what_cannot_be_done_gets_one_line_and_writes_nothing(
     assert [path for path in sorted(tmp_path.iterdir()) if path.name != "preset.yaml"] == before
 
 
-def test_folds_of_ones_own(
+def test_folds_from_a_file_are_used(
     run: Callable[..., BenchmarkResult], toys: ModuleType, data: RepertoireDataset, tmp_path: Path
 ) -> None:
     fold = {f"rep.{i}": i // 3 % 3 for i in range(30) if i != 7}  # rep.0 has no label, rep.30 and rep.7 are not listed

@@ -211,7 +211,7 @@ def test_what_cannot_be_chosen_gets_one_line(
     assert "\n" not in str(error.value)
 
 
-def test_a_preset_that_is_none(cohort: RepertoireDataset, tmp_path: Path) -> None:
+def test_an_unknown_preset_is_refused(cohort: RepertoireDataset, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^`preset=quik`: neither a file nor one of paper, quick$"):
         choose_methods(["deeprc"], preset="quik", dataset=cohort)
     with pytest.raises(InputError, match=r"neither a file nor one of paper, quick$"):
@@ -233,7 +233,7 @@ def test_a_preset_that_is_none(cohort: RepertoireDataset, tmp_path: Path) -> Non
         ("bad_import:A", "cannot be imported: AttributeError: two lines"),
     ],
 )
-def test_classes_that_cannot_be_had(
+def test_classes_that_cannot_be_imported_are_refused(
     where: str, message: str, toys: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "bad_syntax.py").write_text("def f(:\n")

@@ -188,7 +188,7 @@ def test_files_are_written_aside_and_renamed(tmp_path: Path, monkeypatch: pytest
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_names_that_no_folder_can_have(tmp_path: Path) -> None:
+def test_methods_whose_names_are_no_file_names_are_stored(tmp_path: Path) -> None:
     store = ResultStore(tmp_path / "a", HEADER)
     for name in ("../../b", "a:B", "a b/c", "", ".."):
         store.put(replace(JOB, method=name), SEARCHED)
@@ -246,7 +246,7 @@ def test_a_folder_keeps_one_benchmark(changes: dict[str, Any], message: str, tmp
     assert {name: (tmp_path / "a" / name).read_text() for name in files(tmp_path / "a")} == before
 
 
-def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
+def test_an_existing_folder_is_refused(tmp_path: Path) -> None:
     ResultStore(tmp_path / "a", HEADER)
     with pytest.raises(InputError, match=r"a: exists already; continue it with `resume`, or choose another `output`"):
         ResultStore(tmp_path / "a", HEADER)

@@ -108,7 +108,7 @@ def test_few_donors_are_a_warning_of_the_verdict() -> None:
 
 
 @pytest.mark.slow
-def test_results_hold_every_number() -> None:
+def test_results_tsv_has_every_metric_choice_and_cost() -> None:
     table = pd.read_csv(io.StringIO(format_results_tsv(result(choices=CHOICES, costs=COSTS))), sep="\t")
     assert list(table) == ["method", "fold", "metric", "value"]
     found = table.set_index(["method", "fold", "metric"])["value"]

@@ -18,7 +18,7 @@ def test_ten_equal_weights_need_nine_for_a_mass_of_0_9() -> None:
     assert metastable_sizes(torch.full((10,), 0.1), mass=0.91).item() == 10
 
 
-def test_by_hand() -> None:
+def test_metastable_sizes_by_hand() -> None:
     weights = torch.tensor([[0.05, 0.6, 0.35, 0.0], [1.0, 0.0, 0.0, 0.0], [0.25, 0.25, 0.25, 0.25]])
     assert metastable_sizes(weights).tolist() == [2, 1, 4]
     assert metastable_sizes(weights, mass=0.5).tolist() == [1, 1, 2]

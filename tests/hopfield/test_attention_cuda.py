@@ -83,7 +83,7 @@ def test_pieces_of_the_real_size(monkeypatch: pytest.MonkeyPatch, dtype: torch.d
     assert_equals_tensors(problem(sizes, 2, 40, 3, dtype), tolerance=tolerance)
 
 
-def test_by_hand() -> None:
+def test_the_average_of_two_values_by_hand() -> None:
     logits = torch.tensor([[0.0], [3.0]], device=DEVICE).log1p()  # log 1 and log 4
     values = torch.tensor([[5.0], [10.0]], device=DEVICE)
     pooled = SegmentAttention.apply(logits, values, torch.tensor([0, 2], device=DEVICE))
@@ -91,7 +91,7 @@ def test_by_hand() -> None:
 
 
 @pytest.mark.slow
-def test_wide_values() -> None:
+def test_values_of_600_dimensions_equal_the_tensor_form() -> None:
     assert_equals_tensors(problem([11, 2], 1, 600, 1))  # wider than half a tile: few rows at once backward
 
 
@@ -134,7 +134,7 @@ def test_an_empty_set_is_zero() -> None:
 
 
 @pytest.mark.parametrize("sizes", [[0, 0], []], ids=["no rows", "no sets"])
-def test_nothing(sizes: list[int]) -> None:
+def test_empty_sets_have_averages_and_gradients_of_0(sizes: list[int]) -> None:
     tail = 0 if sizes else 5
     pooled, of_logits, of_values = results(*problem(sizes, 2, 3, tail))
     assert torch.equal(pooled.cpu(), torch.zeros(len(sizes), 2, 3, dtype=torch.float64))

@@ -38,7 +38,7 @@ def shaken(layer: nn.Module) -> Any:
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("batch_first", [True, False])
-def test_off_it_is_multihead_attention(bias: bool, batch_first: bool) -> None:
+def test_without_normalisation_the_layer_is_multihead_attention(bias: bool, batch_first: bool) -> None:
     torch.manual_seed(0)
     attention = shaken(nn.MultiheadAttention(12, 3, bias=bias, batch_first=batch_first))
     layer = Hopfield(12, n_heads=3, normalisation="none", bias=bias, batch_first=batch_first)
@@ -76,7 +76,7 @@ def test_different_dimensions_are_those_of_multihead_attention() -> None:
         copy_attention(nn.MultiheadAttention(12, 3, add_zero_attn=True), layer)
 
 
-def test_the_dimensions_are_free() -> None:
+def test_dimensions_may_differ_and_those_that_do_not_fit_are_refused() -> None:
     layer = Hopfield(6, 5, n_heads=3, key_dim=7, value_dim=2, output_dim=9)
     assert layer(draw(0, 4, 6), draw(1, 8, 5)).shape == (4, 9)
     assert layer.association.beta.tolist() == pytest.approx([7**-0.5] * 3)

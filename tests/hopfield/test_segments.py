@@ -19,7 +19,7 @@ def test_segment_sum_of_an_empty_segment_is_zero() -> None:
     assert total.tolist() == [[2.0, 4.0], [0.0, 0.0], [4.0, 5.0]]
 
 
-def test_segments_do_not_see_each_other() -> None:
+def test_the_average_of_a_set_does_not_depend_on_other_sets() -> None:
     generator = torch.Generator().manual_seed(0)
     logits, values = torch.randn(7, 2, generator=generator), torch.randn(7, 4, generator=generator)
     alone = segment_attention(logits[:3], values[:3], torch.tensor([0, 3]))

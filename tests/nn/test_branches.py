@@ -13,7 +13,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.known_repertoires import identify_repertoires
 from deeprc.nn.batch import Collator
 from deeprc.nn.branches import Branch, BranchScores
-from deeprc.nn.contributions import combine_scores, score_sequences
+from deeprc.nn.contributions import UnitConversion, combine_scores, score_sequences
 from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
 from tests.conftest import write_cohort
@@ -134,7 +134,7 @@ def test_networks_with_and_without_a_branch_combine(few: RepertoireDataset) -> N
     networks = [network_with([ShareBranch(LETTER, OFFSET)]), network_with([])]
     scores = [score_sequences(inference_of(network, few), 1) for network in networks]
     scales, shifts = np.array([[2.0, 1.0], [1.0, 1.0]]), np.array([[0.0, 1.0], [0.5, 0.0]])
-    both = combine_scores(scores, scales, shifts)
+    both = combine_scores(scores, UnitConversion(scales, shifts))
     np.testing.assert_allclose(both.contributions.sum(axis=0), both.outputs, atol=1e-6)
     np.testing.assert_allclose(
         both.beside_attention["composition"], scores[0].beside_attention["composition"] * scales[0] / 2

@@ -85,7 +85,7 @@ def test_small_empty_and_repeated_repertoires(uneven: RepertoireDataset, positio
         assert_draws_as_the_cpu(uneven, positions, max_rows, "log1p", extra)
 
 
-def test_nothing_to_draw(uneven: RepertoireDataset) -> None:
+def test_empty_repertoires_give_an_empty_batch(uneven: RepertoireDataset) -> None:
     columns = copy_columns(uneven.container, DEVICE)
     nothing = torch.zeros(6, dtype=torch.int64, device=DEVICE)
     sequences, offsets, _ = draw_cuda.draw_sequences(

@@ -120,7 +120,7 @@ class Lengths(SequenceEncoder):
         return lengths[:, None].to(self.scale) * self.scale
 
 
-def test_registering(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_registered_encoder_can_be_named_and_a_known_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoders, "_FACTORIES", dict(encoders._FACTORIES))
     register_encoder("lengths", Lengths)
     register_encoder("lengths", Lengths)  # once more the same, as in a notebook's cell
@@ -155,6 +155,6 @@ def test_the_best_windows_of_a_kernel_are_those_of_its_precision() -> None:
         assert encoder.best_windows(sequences, np.array([0])).tolist() == [[start]]
 
 
-def test_names_are_known_without_torch() -> None:
+def test_a_configuration_is_loaded_without_an_import_of_torch() -> None:
     code = "import sys; from deeprc.config import load_config; load_config('deeprc'); assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -196,7 +196,7 @@ def test_genes_change_a_prediction_and_unknown_ones_are_alike(genes: RepertoireD
     assert not torch.equal(network(batch), network(replace(batch, genes=torch.zeros_like(batch.genes))))
 
 
-def test_an_unknown_gene_starts_at_nothing() -> None:
+def test_the_embedding_of_an_unknown_gene_starts_at_0_and_others_have_variance_1() -> None:
     torch.manual_seed(0)
     network = DeepRC(gene_units=50, gene_names=GeneNames(tuple(map(str, range(400))), ("a",)))
     weight = network.gene_embedding.v_weight.detach()
@@ -205,7 +205,7 @@ def test_an_unknown_gene_starts_at_nothing() -> None:
     assert float(weight[1:].std()) == pytest.approx(1, abs=0.02)
 
 
-def test_what_is_missing_is_said(genes: RepertoireDataset) -> None:
+def test_missing_gene_names_batches_without_genes_and_wrong_key_units_are_refused(genes: RepertoireDataset) -> None:
     with pytest.raises(ValueError, match="gene_names: expected the names of the genes"):
         DeepRC(gene_units=2)
     with pytest.raises(ValueError, match="the network reads genes: expected batches of a Collator that was given"):
@@ -214,7 +214,7 @@ def test_what_is_missing_is_said(genes: RepertoireDataset) -> None:
         load_config("deeprc", ["gene_units=8", "n_key_layers=0"])
 
 
-def test_without_units_nothing_changes(genes: RepertoireDataset) -> None:
+def test_gene_names_change_nothing_if_gene_units_is_0(genes: RepertoireDataset) -> None:
     networks = []
     for names in (None, GeneNames.of(genes)):
         torch.manual_seed(3)

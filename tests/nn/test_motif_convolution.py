@@ -52,7 +52,9 @@ def by_loops(
 
 @pytest.mark.parametrize("implementation", ["reference", "compiled"])
 @pytest.mark.parametrize(("n_kernels", "kernel_size"), [(1, 1), (8, 3), (5, 9), (3, 15)])
-def test_equals_the_definition(implementation: Implementation, n_kernels: int, kernel_size: int) -> None:
+def test_both_forms_equal_the_definition_in_loops(
+    implementation: Implementation, n_kernels: int, kernel_size: int
+) -> None:
     arguments = draw_convolution([1, 2, 3, 7, 9, 12, 20], n_kernels, kernel_size, torch.float64)
     found = convolve(arguments, implementation)
     np.testing.assert_allclose(found.numpy(), by_loops(*arguments), atol=1e-10)
@@ -107,7 +109,7 @@ def test_the_first_of_equal_windows_takes_the_gradient(implementation: Implement
     np.testing.assert_allclose(gradient[0, 20:, 0], [1, 0, 0])  # position 0 is all start
 
 
-def test_no_sequences() -> None:
+def test_no_sequences_give_no_maxima_and_gradients_of_0() -> None:
     for implementation in ("reference", "compiled"):
         arguments = draw_convolution([], 4, 3, torch.float32)
         arguments[6].requires_grad_()
@@ -150,7 +152,7 @@ def test_every_length_and_number_of_kernels(n_kernels: int, kernel_size: int) ->
 
 
 @pytest.mark.slow
-def test_a_training_batch() -> None:
+def test_a_batch_of_10_000_sequences_equals_the_reference() -> None:
     """As large as in use: gradients are sums over 10,000 sequences, so they are compared in 64 bits."""
     lengths = np.clip(np.random.default_rng(0).normal(14.5, 1.8, 10_000).round(), 5, 30).astype(int).tolist()
     arguments = draw_convolution(lengths, 32, 9, torch.float64)
@@ -198,7 +200,7 @@ def test_windows_that_tie_are_the_first_of_the_reference() -> None:
     torch.testing.assert_close(found[2], expected[2], atol=1e-10, rtol=0)
 
 
-def test_what_is_no_number_stays_visible() -> None:
+def test_a_weight_of_nan_makes_its_kernel_nan_and_no_other() -> None:
     arguments = draw_convolution([4, 9], 3, 3, torch.float64)
     arguments[5][1, 20] = float("nan")
     found = convolve(arguments, "compiled")
@@ -227,9 +229,9 @@ def test_compiled_names_the_device_it_does_not_run_on() -> None:
 
 
 def test_one_long_sequence_does_not_make_the_tables_long() -> None:
-    rows, first_row = find_rows_in_use(torch.tensor([3, 200, 3, 1]), 208)
+    rows, first_row_of_length = find_rows_in_use(torch.tensor([3, 200, 3, 1]), 208)
     assert rows.tolist() == [0, 3, 4, 5, *range(200 * 199 // 2, 201 * 200 // 2)]
-    assert first_row[[1, 3, 200]].tolist() == [0, 1, 4]
+    assert first_row_of_length[[1, 3, 200]].tolist() == [0, 1, 4]
 
 
 def test_second_derivatives_of_the_compiled_form_are_refused() -> None:

@@ -77,12 +77,12 @@ def test_equals_the_cpu(lengths: list[int], n_kernels: int, kernel_size: int, dt
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_every_length_at_once(dtype: torch.dtype) -> None:
+def test_sequences_of_1_to_20_residues_in_one_batch(dtype: torch.dtype) -> None:
     assert_equals_cpu(draw_convolution(list(range(1, 21)), 8, 4, dtype), 20)
 
 
 @pytest.mark.parametrize("lengths", [[7], [1], [3, 1, 2]], ids=["one sequence", "one residue", "shorter than a kernel"])
-def test_few_and_short_sequences(lengths: list[int]) -> None:
+def test_few_sequences_that_may_be_shorter_than_the_kernels(lengths: list[int]) -> None:
     arguments = draw_convolution(lengths, 5, 9, torch.float64)
     assert_equals_cpu(arguments, max(lengths))
     expected = motif_convolution(*packed(arguments, max(lengths)), implementation="reference")
@@ -90,11 +90,11 @@ def test_few_and_short_sequences(lengths: list[int]) -> None:
 
 
 @pytest.mark.slow
-def test_many_kernels() -> None:
+def test_256_kernels_which_are_several_tiles() -> None:
     assert_equals_cpu(draw_convolution([5, 9, 2], 256, 3), 9)
 
 
-def test_no_sequences() -> None:
+def test_no_sequences_give_no_maxima_and_gradients_of_0() -> None:
     arguments = draw_convolution([], 4, 3)
     maximum, window = forward(arguments, 0)
     assert maximum.shape == window.shape == (0, 4)

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -32,9 +33,12 @@ def test_forward_equals_its_formula(cohort: RepertoireDataset) -> None:
     keys = z
     for layer in (network.key_network[0], network.key_network[2]):
         keys = torch.nn.functional.selu(keys @ layer.weight.T + layer.bias)
-    logits = keys @ network.pooling.queries[0, 0] / 32**0.5
-    a, b = batch.offsets[:2].tolist(), batch.offsets[1:].tolist()
-    expected = [network.output_network[0](torch.softmax(logits[i:j], 0) @ z[i:j]) for i, j in zip(a, b, strict=True)]
+    key_units = 32  # the default; beta is 1 / sqrt(key_units)
+    logits = keys @ network.pooling.queries[0, 0] / key_units**0.5
+    expected = [
+        network.output_network[0](torch.softmax(logits[first:stop], 0) @ z[first:stop])
+        for first, stop in pairwise(batch.offsets.tolist())
+    ]
     torch.testing.assert_close(network(batch), torch.stack(expected))
 
 
@@ -55,7 +59,7 @@ def test_a_prediction_does_not_depend_on_the_order_of_sequences(cohort: Repertoi
 
 @pytest.mark.parametrize("top_fraction", [1.0, 0.25])
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
-def test_streamed_inference_equals_forward(
+def test_inference_in_chunks_equals_forward(
     cohort: RepertoireDataset, network: DeepRC, top_fraction: float, chunk: int
 ) -> None:
     collator = Collator(cohort, "log1p")
@@ -101,7 +105,7 @@ def test_the_next_repertoires_are_read_ahead_while_some_are_worked_on(
     assert [position for group in seen for position in group] == list(range(9))
 
 
-def test_chosen_rows_of_small_repertoires(cohort: RepertoireDataset, network: DeepRC) -> None:
+def test_outputs_of_chosen_rows_are_the_same_alone_and_together(cohort: RepertoireDataset, network: DeepRC) -> None:
     collator = Collator(cohort, "log1p")
     rows = [np.arange(i % 5) * 2 for i in range(len(cohort))]  # of some none
     found = [*Inference(network, collator, 0.5).iterate_outputs(rows=rows)]
@@ -110,7 +114,7 @@ def test_chosen_rows_of_small_repertoires(cohort: RepertoireDataset, network: De
         torch.testing.assert_close(found[i], alone, rtol=0, atol=0)
 
 
-def test_streamed_attention_equals_attend(cohort: RepertoireDataset, network: DeepRC) -> None:
+def test_logits_in_chunks_equal_those_of_attend(cohort: RepertoireDataset, network: DeepRC) -> None:
     collator = Collator(cohort, "log1p")
     logits = Inference(network, collator, chunk=10).compute_logits(3)
     torch.testing.assert_close(logits, network.attend(collator.take(3, np.arange(len(cohort[3]))))[1].detach())
@@ -139,7 +143,7 @@ def test_training_gradient_flows_through_the_kept_rows_only(cohort: RepertoireDa
         torch.testing.assert_close(found, expected)
 
 
-def test_lstm_embedding(cohort: RepertoireDataset) -> None:
+def test_an_lstm_encodes_a_repertoire_alone_as_among_others_and_has_gradients(cohort: RepertoireDataset) -> None:
     torch.manual_seed(0)
     network = DeepRC(embedding="lstm", n_kernels=6)
     collator = Collator(cohort, "log1p")
@@ -150,7 +154,7 @@ def test_lstm_embedding(cohort: RepertoireDataset) -> None:
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in network.parameters())
 
 
-def test_sixteen_bits_stay_near_thirty_two(cohort: RepertoireDataset) -> None:
+def test_outputs_with_bfloat16_weights_are_near_those_with_float32(cohort: RepertoireDataset) -> None:
     outputs = []
     for precision in ("float32", "bfloat16"):
         torch.manual_seed(0)
@@ -162,8 +166,7 @@ def test_sixteen_bits_stay_near_thirty_two(cohort: RepertoireDataset) -> None:
     torch.testing.assert_close(outputs[1], outputs[0], atol=0.05, rtol=0.05)
 
 
-def test_self_normalising_start(cohort: RepertoireDataset) -> None:
-    """Kernels and layers start with variance 1 / fan-in."""
+def test_initial_weights_have_variance_1_by_fan_in(cohort: RepertoireDataset) -> None:
     torch.manual_seed(0)
     network = DeepRC(n_kernels=256, kernel_size=9)
     assert network.embedding.weight.std().item() == pytest.approx((23 * 9) ** -0.5, rel=0.05)
@@ -171,10 +174,9 @@ def test_self_normalising_start(cohort: RepertoireDataset) -> None:
 
 
 def test_running_standardisation_by_hand() -> None:
-    layer = RunningStandardisation(1)
-    assert layer.train()(torch.tensor([[1.0], [3.0]])).flatten().tolist() == pytest.approx(
-        [-1.0, 1.0]
-    )  # mean 2, variance 1
+    layer = RunningStandardisation(1).train()
+    first = layer(torch.tensor([[1.0], [3.0]]))  # mean 2, variance 1
+    assert first.flatten().tolist() == pytest.approx([-1.0, 1.0])
     second = layer(torch.tensor([[4.0]]))  # mean (2 + 4) / 2, variance (1 + (4 - 2)(4 - 3)) / 2
     assert second.item() == pytest.approx((4 - 3) / 1.5**0.5)
     assert layer.eval()(torch.tensor([[3.0], [100.0]]))[0].item() == 0.0

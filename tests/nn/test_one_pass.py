@@ -56,7 +56,7 @@ def both(network: DeepRC, batch: RepertoireBatch) -> list[tuple[Tensor, ...]]:
     n_heads=st.integers(1, 3),
     seed=st.integers(0, 1000),
 )
-def test_one_pass_equals_the_operations(
+def test_values_logits_and_gradients_of_one_pass_equal_the_operations(
     lengths: list[int],
     n_kernels: int,
     kernel_size: int,
@@ -93,7 +93,7 @@ def test_without_key_layers_the_values_are_the_keys() -> None:
 
 
 @pytest.mark.long
-def test_long_sequences() -> None:
+def test_sequences_of_more_than_255_residues_equal_the_operations() -> None:
     torch.manual_seed(0)
     found, expected = both(DeepRC(n_kernels=8), random_batch([300, 257, 256, 2], 2))
     for f, e in zip(found, expected, strict=True):
@@ -117,7 +117,7 @@ def test_sixteen_bits_are_the_same_in_one_pass() -> None:
     torch.testing.assert_close(found[1], expected[1], atol=1e-5, rtol=1e-5)
 
 
-def test_what_is_no_number_stays_visible() -> None:
+def test_a_weight_of_nan_makes_its_value_and_all_logits_nan() -> None:
     network = DeepRC(n_kernels=4)
     with torch.no_grad():
         network.embedding.weight[2] = float("nan")
@@ -191,7 +191,7 @@ def test_a_sequence_longer_than_stated_is_refused() -> None:
         network.compute_logits(replace(batch, sequences=batch.sequences._replace(max_length=8)))
 
 
-def test_no_sequences() -> None:
+def test_no_sequences_give_no_values_and_no_logits() -> None:
     for implementation in ("auto", "reference"):
         network = DeepRC(n_kernels=8, implementation=implementation)  # type: ignore[arg-type]
         values, logits = network.attend(random_batch([], 0))

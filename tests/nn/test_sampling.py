@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -37,15 +39,16 @@ def test_both_forms_draw_the_same_rows(sizes: list[int], max_rows: int, seed: in
     assert (filled_segments < len(sizes)).all()
 
 
-def test_every_sequence_has_the_same_chance_and_follows_no_pattern() -> None:
+def test_every_sequence_is_equally_likely_and_distant_ones_are_drawn_independently() -> None:
     n, max_rows, draws = 50, 20, 20_000
     rows, segments, _ = draw_rows(torch.full((draws,), n), max_rows, keys(draws))
-    drawn = np.zeros((draws, n))
-    drawn[segments, rows] = 1
-    deviation = (drawn.mean(axis=0) - max_rows / n) / np.sqrt(0.4 * 0.6 / draws)
-    assert np.abs(deviation).max() < 4.5
-    apart = drawn[:, 0] * drawn[:, n // 2]  # far apart: as if drawn independently
-    assert apart.mean() == pytest.approx((max_rows / n) ** 2, abs=0.02)
+    is_drawn = np.zeros((draws, n))
+    is_drawn[segments, rows] = 1
+    chance = max_rows / n
+    z_scores = (is_drawn.mean(axis=0) - chance) / np.sqrt(chance * (1 - chance) / draws)
+    assert np.abs(z_scores).max() < 4.5
+    both_drawn = is_drawn[:, 0] * is_drawn[:, n // 2]  # far apart: as if drawn independently
+    assert both_drawn.mean() == pytest.approx(chance**2, abs=0.02)
 
 
 def test_a_draw_is_a_function_of_its_key() -> None:
@@ -113,23 +116,23 @@ def test_both_forms_choose_the_same_top_rows(
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randint(-20, 20, (n + tail, heads), generator=generator).float()  # many are equal
     offsets = torch.tensor([0, *np.cumsum(sizes).tolist()])
-    rows, bounds = select_top_rows(logits, offsets, fraction)
-    by_score, other_bounds = _select_top_rows_by_tensors(logits, offsets, fraction)
-    assert torch.equal(bounds, other_bounds)
-    for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        assert by_score[first:last].sort().values.tolist() == rows[first:last].tolist()
+    rows, kept_offsets = select_top_rows(logits, offsets, fraction)
+    by_score, same_offsets = _select_top_rows_by_tensors(logits, offsets, fraction)
+    assert torch.equal(kept_offsets, same_offsets)
+    for first, stop in pairwise(kept_offsets.tolist()):
+        assert by_score[first:stop].sort().values.tolist() == rows[first:stop].tolist()
     assert len(by_score) >= len(rows)
     assert ((by_score >= 0) & (by_score < n + tail)).all()
 
 
 @pytest.mark.parametrize("max_rows", [1, 3, 50])
-def test_at_most_so_many_rows_in_both_forms(max_rows: int) -> None:
+def test_both_forms_keep_at_most_max_rows_of_each_repertoire(max_rows: int) -> None:
     generator = torch.Generator().manual_seed(max_rows)
     logits = torch.randn(40, 2, generator=generator)
     offsets = torch.tensor([0, 10, 10, 12, 40])
-    rows, bounds = select_top_rows(logits, offsets, 0.5, max_rows)
-    assert bounds.diff().tolist() == [min(5, max_rows), 0, 1, min(14, max_rows)]
-    others, same_bounds = _select_top_rows_by_tensors(logits, offsets, 0.5, max_rows)
-    assert same_bounds.tolist() == bounds.tolist()
-    for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        assert sorted(others[first:last].tolist()) == rows[first:last].tolist()
+    rows, kept_offsets = select_top_rows(logits, offsets, 0.5, max_rows)
+    assert kept_offsets.diff().tolist() == [min(5, max_rows), 0, 1, min(14, max_rows)]  # of 10, 0, 2 and 28 sequences
+    by_score, same_offsets = _select_top_rows_by_tensors(logits, offsets, 0.5, max_rows)
+    assert same_offsets.tolist() == kept_offsets.tolist()
+    for first, stop in pairwise(kept_offsets.tolist()):
+        assert sorted(by_score[first:stop].tolist()) == rows[first:stop].tolist()

@@ -147,7 +147,7 @@ def test_a_member_that_repeats_another_shares_its_weight(positive: NDArray[np.bo
     assert weights[0] == pytest.approx(weights[1], abs=1e-4)
 
 
-def test_units_of_the_scores_change_nothing(positive: NDArray[np.bool_]) -> None:
+def test_scale_and_shift_of_scores_do_not_change_the_log_odds(positive: NDArray[np.bool_]) -> None:
     scores = np.stack([noisy(positive, 1.0, 1), noisy(positive, 0.7, 2)], axis=1)
     one = fit_combination(scores, positive, FOLDS)
     other = fit_combination(scores * [1e-3, 50.0] + [7.0, -2.0], positive, FOLDS)

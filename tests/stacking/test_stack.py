@@ -117,7 +117,7 @@ def test_scores_of_a_network_are_its_calibrated_log_odds(stack: Stack, cohort: R
     np.testing.assert_allclose(expit(score_with(model, cohort)), model.predict_proba(cohort)[:, 1], atol=1e-6)
 
 
-def test_members_are_not_calibrated(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_members_are_fitted_without_calibration(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stack takes their scores, so it spares the fits that only their probabilities need."""
     monkeypatch.delattr(BinaryClassifier, "_calibrate")
     model = Stack(members=["logistic", "diversity", "svm-minmax"], n_folds=2).fit(cohort, labels(cohort))

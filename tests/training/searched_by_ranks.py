@@ -26,7 +26,7 @@ from deeprc.rank_calls import PackedFlags, compute_parts, count_parts
 from deeprc.tasks import Task
 from deeprc.training import kmer_correlations, kmer_occurrences
 from deeprc.training.enriched_motif import EnrichedMotif
-from deeprc.training.gap_weights import _count_letters
+from deeprc.training.gap_weights import _count_letters, _Gap
 from deeprc.training.kmer_occurrences import find_occurrences, find_sequences_with_kmer
 from deeprc.training.kmer_sets import KmerSet, enumerate_spacings
 from deeprc.training.kmer_summaries import summarise_spacings
@@ -100,7 +100,7 @@ def count_gaps(dataset: RepertoireDataset) -> list[Any]:
     motifs = [
         EnrichedMotif(letters, output, 0.5, 0.01) for letters, output in (((0, -1, 1), 0), ((0, 1), 0), ((2, -1, 3), 1))
     ]
-    counts, n_excluded = _count_letters(dataset, motifs, [(0, 1), (2, 1)])
+    counts, n_excluded = _count_letters(dataset, motifs, [_Gap(0, 1), _Gap(2, 1)])
     return [digest(counts, n_excluded), int(counts.sum()), int(n_excluded.sum())]
 
 

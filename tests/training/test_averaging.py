@@ -15,7 +15,7 @@ def shifted(network: DeepRC) -> np.ndarray:
 
 
 @pytest.mark.parametrize("decay", [0.5, 0.99])
-def test_the_average_by_hand(decay: float) -> None:
+def test_the_average_is_the_exponential_one_that_warms_up(decay: float) -> None:
     network = DeepRC(n_kernels=4, standardise=True)
     average = AveragedNetwork(network, decay)
     expected = network.pooling.queries.detach().numpy().copy()

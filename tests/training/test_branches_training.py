@@ -113,7 +113,7 @@ def test_branches_may_learn_from_the_training_fold_alone(cohort: RepertoireDatas
     np.testing.assert_allclose(found.double(), expected, atol=1e-6)
 
 
-def test_repertoires_to_validate_on_that_an_estimator_is_given_teach_no_branch(
+def test_branches_of_an_estimator_do_not_learn_from_a_given_validation_set(
     cohort: RepertoireDataset, seen: list[TrainingCohort]
 ) -> None:
     settings = {"n_updates": 4, "evaluate_every": 4, "n_kernels": 8, "n_sequences": 50, "seeded_start": 0.0}

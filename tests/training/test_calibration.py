@@ -112,7 +112,9 @@ def test_a_classifier_is_calibrated_by_its_validation_repertoires(
 
 
 @pytest.mark.slow
-def test_it_can_be_turned_off_and_changes_no_output(model: DeepRCClassifier, cohort: RepertoireDataset) -> None:
+def test_without_calibration_outputs_are_the_same_and_probabilities_their_logistic(
+    model: DeepRCClassifier, cohort: RepertoireDataset
+) -> None:
     plain = DeepRCClassifier(overrides={**OVERRIDES, "calibrate": False}, device="cpu")
     plain.fit(cohort, cohort.metadata["status"])
     odds = plain.decision_function(cohort)
@@ -131,7 +133,7 @@ def test_a_saved_classifier_predicts_the_same(
     assert np.array_equal(again.predict_proba(cohort), model.predict_proba(cohort))
 
 
-def test_a_saved_model_is_the_same_and_a_strangers_is_checked(model: DeepRCClassifier, tmp_path: Path) -> None:
+def test_a_saved_calibration_is_read_and_a_wrong_one_is_refused(model: DeepRCClassifier, tmp_path: Path) -> None:
     path, trained = tmp_path / "model.safetensors", model.model_
 
     def load() -> TrainedModel:

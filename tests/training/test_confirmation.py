@@ -65,14 +65,14 @@ def test_each_motif_is_judged_by_the_labels_of_its_own_output(tmp_path: Path) ->
     assert downwards == [1, 2, 4]
 
 
-def test_nobody_and_nothing_confirm_nothing(tmp_path: Path) -> None:
+def test_without_labels_that_vary_or_without_motifs_nothing_is_confirmed(tmp_path: Path) -> None:
     cohort = carrying(tmp_path, "WHWM", [6 if b % 2 else 0 for b in range(40)])
     for labels in (np.full((40, 1), np.nan), np.ones((40, 1)), np.where(np.arange(40) == 1, 1.0, np.nan)[:, None]):
         assert confirm_motifs([motif("WHWM")], LabelledRepertoires(cohort, labels), BINARY, seed=0) == []
     assert confirm_motifs([], LabelledRepertoires(cohort, ALTERNATING), BINARY, seed=0) == []
 
 
-def test_missing_labels_and_empty_repertoires_tell_nothing(tmp_path: Path) -> None:
+def test_a_motif_is_confirmed_beside_repertoires_without_label_or_sequences(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     repertoires = [
         [f"{s}WHWM" if b % 2 and i < 6 else s for i, s in enumerate(random_sequences(rng, 60))] for b in range(40)
@@ -85,7 +85,7 @@ def test_missing_labels_and_empty_repertoires_tell_nothing(tmp_path: Path) -> No
 
 @pytest.mark.long
 def test_chance_confirms_one_in_twenty_and_less_of_two(tmp_path: Path) -> None:
-    """Labels of nobody, 60 times: 3 are expected to be confirmed alone, and half of them if another is judged, too."""
+    """Random labels, 60 times: 3 are expected to be confirmed alone, and half of them if another is judged, too."""
     rng = np.random.default_rng(3)
     cohort = carrying(tmp_path, "WHWM", rng.poisson(5, 40).tolist())
     labels: list[NDArray[np.float64]] = [rng.permutation(ALTERNATING) for _ in range(60)]

@@ -21,7 +21,7 @@ OVERRIDES = {"n_updates": 60, "evaluate_every": 20, "n_kernels": 8, "kernel_size
              "composition": False, "clones": False, "seeded_start": 0.0}  # fmt: skip
 
 
-def test_it_fits_and_predicts(cohort: RepertoireDataset) -> None:
+def test_probabilities_predictions_and_attention_fit_together(cohort: RepertoireDataset) -> None:
     y = cohort.metadata["status"].to_numpy()
     model = DeepRCClassifier(overrides=OVERRIDES).fit(cohort, y)
     assert model.classes_.tolist() == ["case", "healthy"]
@@ -38,7 +38,7 @@ def test_it_fits_and_predicts(cohort: RepertoireDataset) -> None:
     assert model.predict_proba(cohort[:0]).shape == (0, 2)
 
 
-def test_what_cannot_be_used_is_named(cohort: RepertoireDataset) -> None:
+def test_wrong_arguments_are_refused_with_their_names(cohort: RepertoireDataset) -> None:
     y = cohort.metadata["status"]
     with pytest.raises(NotFittedError):
         DeepRCClassifier().predict(cohort)
@@ -52,7 +52,7 @@ def test_what_cannot_be_used_is_named(cohort: RepertoireDataset) -> None:
         DeepRCClassifier(overrides={"n_update": 3}).fit(cohort, y)
 
 
-def test_early_stopping_can_be_turned_off(cohort: RepertoireDataset) -> None:
+def test_without_patience_all_updates_are_made(cohort: RepertoireDataset) -> None:
     overrides = {**OVERRIDES, "n_updates": 4, "evaluate_every": 1, "patience": None}
     assert len(DeepRCClassifier(overrides=overrides).fit(cohort, cohort.metadata["status"]).history_) == 4
 
@@ -85,7 +85,7 @@ def test_donors_with_several_repertoires_are_warned_of(
 
 
 @pytest.mark.slow
-def test_three_classes(cohort: RepertoireDataset) -> None:
+def test_three_classes_have_three_probabilities(cohort: RepertoireDataset) -> None:
     model = DeepRCClassifier(overrides={**OVERRIDES, "n_updates": 5}).fit(cohort, cohort.metadata["grade"])
     assert model.predict_proba(cohort[:3]).shape == (3, 3)
 

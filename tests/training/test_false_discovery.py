@@ -53,7 +53,7 @@ def test_several_need_less_evidence_than_one() -> None:
     )  # five times as many by chance
 
 
-def test_what_is_taken_is_not_expected_by_chance() -> None:
+def test_significant_kmers_lower_the_rate_of_the_others() -> None:
     """Beside two strong k-mers, those with six carriers have a third of the rate, since the strong ones are certain."""
     strong = np.stack([ALTERNATING, np.where(np.arange(60) < 50, ALTERNATING, 0)], axis=1)
     frequencies = np.concatenate([strong, carried_by_six(1)], axis=1)
@@ -63,7 +63,7 @@ def test_what_is_taken_is_not_expected_by_chance() -> None:
     assert among_others == pytest.approx(among_all / 3, rel=0.02)
 
 
-def test_what_is_left_of_significant_kmers_needs_evidence_of_its_own() -> None:
+def test_later_correlations_are_compared_with_each_other_not_with_the_first_ones() -> None:
     """If all k-mers are parts of one motif, nothing is expected of what they have without its sequences."""
     rng = np.random.default_rng(3)
     frequencies = ALTERNATING[:, None] + rng.normal(0, 0.3, (60, 10))

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
+from deeprc.arrays import Floats
 from deeprc.config import Config, NetworkConfig
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
@@ -23,7 +24,15 @@ from deeprc.nn.network import DeepRC
 from deeprc.tasks import Task
 from deeprc.training.building import build_network
 from deeprc.training.enriched_motif import EnrichedMotif
-from deeprc.training.gap_weights import _count_letters, _fit_slopes, _shrink_slopes, describe_gaps, weigh_gaps
+from deeprc.training.gap_weights import (
+    _count_letters,
+    _fit_slopes,
+    _Gap,
+    _ResidueSlopes,
+    _shrink_slopes,
+    describe_gaps,
+    weigh_gaps,
+)
 from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.network_start import start_network
 from tests.conftest import motif, random_sequences, write_cohort
@@ -61,13 +70,18 @@ def make_labelled(dataset: RepertoireDataset) -> LabelledRepertoires:
     return LabelledRepertoires(dataset, (dataset.metadata["status"] == "case").to_numpy(np.float64)[:, None])
 
 
+def shrink(slopes: Floats, variances: Floats, frequencies: Floats) -> Floats | None:
+    """Return the weights of residues with these slopes, if they differ with a p-value of at most 0.01."""
+    return _shrink_slopes(_ResidueSlopes(slopes, variances, frequencies), 0.01)
+
+
 def test_counts_equal_a_plain_loop(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     repertoires = [random_sequences(rng, n) for n in (300, 0, 500)]
     repertoires[0] += ["SASSS", "SSASA"]  # overlapping occurrences
     dataset = write_cohort(tmp_path / "c.h5", repertoires, pd.DataFrame({"status": ["case"] * 3}))
     motifs = [motif("S..A"), motif("SA"), motif("S.S"), motif("W.Y", output=1)]
-    found, n_excluded = _count_letters(dataset, motifs, [(0, 1), (0, 2), (2, 1), (3, 1)])
+    found, n_excluded = _count_letters(dataset, motifs, [_Gap(0, 1), _Gap(0, 2), _Gap(2, 1), _Gap(3, 1)])
     expected, expected_excluded = np.zeros((3, 4, 20), int), np.zeros((3, 4), int)
     for b, sequences in enumerate(repertoires):
         for sequence in sequences:
@@ -93,32 +107,32 @@ def test_slopes_and_variances_by_hand() -> None:
     frequencies = np.array([[0.1, 0.3], [0.3, 0.3], [0.2, 0.3], [0.6, 0.3]])
     sizes = np.full(4, 10**6)  # so many that counting adds next to nothing
     values, weights = np.array([0.0, 0.0, 1.0, 1.0]), np.ones(4)
-    slopes, variances, means = _fit_slopes(frequencies, sizes, values, weights, np.arange(4))
+    fitted = _fit_slopes(frequencies, sizes, values, weights, np.arange(4))
     # first column: means 0.2 and 0.4 of the classes, 0.3 of all; second column: no difference
-    assert slopes.tolist() == pytest.approx([0.2 / 0.3, 0.0])
-    assert means.tolist() == pytest.approx([0.3, 0.3])
+    assert fitted.slopes.tolist() == pytest.approx([0.2 / 0.3, 0.0])
+    assert fitted.frequencies.tolist() == pytest.approx([0.3, 0.3])
     # the sum has means 0.5 and 0.7, so both columns should have 5/6 and 7/6 of their mean: 0.25 and 0.35
     deviations = np.array([[-0.15, 0.05], [0.05, 0.05], [-0.15, -0.05], [0.25, -0.05]])
-    assert variances.tolist() == pytest.approx(((deviations / 2 / 0.3) ** 2).sum(axis=0))
+    assert fitted.variances.tolist() == pytest.approx(((deviations / 2 / 0.3) ** 2).sum(axis=0))
     # with a donor's two repertoires the second column has 0.1 / 2 twice
-    together = _fit_slopes(frequencies, sizes, values, weights, np.array([0, 0, 1, 1]))[1]
-    assert together[1] == pytest.approx(2 * (0.05 / 0.3) ** 2)
+    of_two_donors = _fit_slopes(frequencies, sizes, values, weights, np.array([0, 0, 1, 1]))
+    assert of_two_donors.variances[1] == pytest.approx(2 * (0.05 / 0.3) ** 2)
 
 
 def test_variance_is_at_least_that_of_counting() -> None:
     """Twenty sequences of 2,000 in each repertoire: a share of 1% of 2,000 has the variance 0.01 / 2,000."""
     frequencies = np.full((4, 2), 0.01)
     values = np.array([0.0, 0.0, 1.0, 1.0])
-    slopes, variances, _ = _fit_slopes(frequencies, np.full(4, 2000), values, np.ones(4), np.arange(4))
-    assert slopes.tolist() == pytest.approx([0.0, 0.0])
-    assert variances.tolist() == pytest.approx([2 * (0.01 / 2000 / 2) / 0.01**2] * 2)
+    fitted = _fit_slopes(frequencies, np.full(4, 2000), values, np.ones(4), np.arange(4))
+    assert fitted.slopes.tolist() == pytest.approx([0.0, 0.0])
+    assert fitted.variances.tolist() == pytest.approx([2 * (0.01 / 2000 / 2) / 0.01**2] * 2)
 
 
 def test_a_residue_that_never_occurs_has_no_slope() -> None:
     frequencies = np.array([[0.2, 0.0], [0.1, 0.0], [0.2, 0.0], [0.3, 0.0]])
-    slopes, _, _ = _fit_slopes(frequencies, np.full(4, 100), np.array([0.0, 0.0, 1.0, 1.0]), np.ones(4), np.arange(4))
-    assert slopes[0] == pytest.approx(0.1 / 0.2)
-    assert np.isnan(slopes[1])
+    fitted = _fit_slopes(frequencies, np.full(4, 100), np.array([0.0, 0.0, 1.0, 1.0]), np.ones(4), np.arange(4))
+    assert fitted.slopes[0] == pytest.approx(0.1 / 0.2)
+    assert np.isnan(fitted.slopes[1])
 
 
 def test_slopes_are_drawn_towards_their_mean() -> None:
@@ -129,14 +143,14 @@ def test_slopes_are_drawn_towards_their_mean() -> None:
     first, second = 1 / (between + 0.01), 1 / (between + 0.04)
     mean = (first + 3 * second) / (first + second)  # 1.9925, no longer near the more certain one
     low, high = mean + (1 - mean) * between * first, mean + (3 - mean) * between * second
-    found = _shrink_slopes(slopes, variances, equal, 0.01)
+    found = shrink(slopes, variances, equal)
     assert found is not None
     assert found.tolist() == pytest.approx([low / high, 1.0, mean / high])
-    assert _shrink_slopes(slopes, np.array([1.0, 1.0, np.nan]), equal, 0.01) is None  # Q = 2: they may be equal
-    assert _shrink_slopes(-slopes, variances, equal, 0.01) is None  # in the other direction
+    assert shrink(slopes, np.array([1.0, 1.0, np.nan]), equal) is None  # Q = 2: they may be equal
+    assert shrink(-slopes, variances, equal) is None  # in the other direction
     alone, variance_alone = np.array([1.0, np.nan]), np.array([0.1, np.nan])
-    assert _shrink_slopes(alone, variance_alone, equal[:2], 0.01) is None  # nothing to compare with
-    opposite = _shrink_slopes(np.array([-1.0, 4.0]), np.array([0.01, 0.01]), equal[:2], 0.01)
+    assert shrink(alone, variance_alone, equal[:2]) is None  # nothing to compare with
+    opposite = shrink(np.array([-1.0, 4.0]), np.array([0.01, 0.01]), equal[:2])
     assert opposite is not None
     assert opposite.tolist() == [0.0, 1.0]
 
@@ -145,11 +159,11 @@ def test_slopes_on_a_line_in_the_inverse_frequency_stay_on_it() -> None:
     """Each slope is 0.5 + 0.01 / frequency, so nothing is left to draw towards the line."""
     frequencies = np.array([0.2, 0.1, 0.05, 0.01])
     slopes, variances = 0.5 + 0.01 / frequencies, np.array([0.01, 0.02, 0.03, 0.1])
-    found = _shrink_slopes(slopes, variances, frequencies, 0.01)
+    found = shrink(slopes, variances, frequencies)
     assert found is not None
     assert found.tolist() == pytest.approx([0.55 / 1.5, 0.6 / 1.5, 0.7 / 1.5, 1.0])
     absent = [np.append(values, np.nan) for values in (slopes, variances)]
-    with_absent = _shrink_slopes(*absent, np.append(frequencies, 0.0), 0.01)
+    with_absent = shrink(*absent, np.append(frequencies, 0.0))
     assert with_absent is not None
     assert with_absent.tolist() == pytest.approx([*found, 1.0])
 
@@ -157,7 +171,7 @@ def test_slopes_on_a_line_in_the_inverse_frequency_stay_on_it() -> None:
 def test_an_absent_residue_has_the_slope_of_the_rarest_one() -> None:
     frequencies = np.array([0.2, 0.1, 0.05, 0.02, 0.0])
     slopes = np.append(3 - 0.05 / frequencies[:4], np.nan)
-    found = _shrink_slopes(slopes, np.append(np.full(4, 0.01), np.nan), frequencies, 0.01)
+    found = shrink(slopes, np.append(np.full(4, 0.01), np.nan), frequencies)
     assert found is not None
     assert found.tolist() == pytest.approx([1.0, 2.5 / 2.75, 2 / 2.75, 0.5 / 2.75, 0.5 / 2.75])
 
@@ -166,9 +180,9 @@ def test_frequencies_that_are_equal_up_to_rounding_have_no_line() -> None:
     frequencies = np.full(5, 0.1)
     frequencies[1] = np.nextafter(0.1, 1)
     slopes, variances = np.array([1.0, 3.0, 1.0, 1.0, 1.0]), np.full(5, 0.01)
-    found = _shrink_slopes(slopes, variances, frequencies, 0.01)
+    found = shrink(slopes, variances, frequencies)
     assert found is not None
-    assert found.tolist() == pytest.approx(_shrink_slopes(slopes, variances, np.full(5, 0.1), 0.01))
+    assert found.tolist() == pytest.approx(shrink(slopes, variances, np.full(5, 0.1)))
 
 
 @pytest.mark.slow
@@ -180,7 +194,7 @@ def test_no_weights_are_given_if_no_slope_is_positive() -> None:
         frequencies = rng.uniform(0.005, 0.1, 6)
         variances = rng.uniform(0.0001, 0.01, 6) / frequencies
         slopes = rng.normal(-0.5, 1) + rng.normal(0, 0.02) / frequencies + rng.normal(size=6) * 0.5
-        found = _shrink_slopes(slopes, variances, frequencies, 0.01)
+        found = shrink(slopes, variances, frequencies)
         assert found is None or (found.max() == 1.0 and found.min() >= 0)
         n_weighed += found is not None
     assert n_weighed > 300
@@ -199,7 +213,7 @@ def test_slopes_beside_a_line_are_drawn_towards_it() -> None:
     root = np.sqrt(1 / (variances + between))
     line = x @ np.linalg.lstsq(root[:, None] * x, root * slopes, rcond=None)[0]
     expected = line + (slopes - line) * between / (between + variances)
-    found = _shrink_slopes(slopes, variances, frequencies, 0.01)
+    found = shrink(slopes, variances, frequencies)
     assert found is not None
     np.testing.assert_allclose(found, np.maximum(expected, 0) / expected.max(), rtol=1e-9)
 
@@ -237,7 +251,7 @@ def test_a_rare_residue_that_a_small_class_lacks_is_no_evidence() -> None:
     for _ in range(200):
         frequencies = rng.poisson(expected) / 1000
         found = _fit_slopes(frequencies, np.full(100, 1000), values, np.ones(100), np.arange(100))
-        false += _shrink_slopes(*found, 0.01) is not None
+        false += _shrink_slopes(found, 0.01) is not None
     assert false <= 6  # 2 are expected; more than 6 have a probability of 0.4%
 
 

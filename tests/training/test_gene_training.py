@@ -153,7 +153,7 @@ def test_a_resumed_training_equals_an_uninterrupted_one(
 
 
 @pytest.mark.slow
-def test_every_embedding_learns(cohort: RepertoireDataset) -> None:
+def test_training_changes_the_embedding_of_every_gene_that_occurs(cohort: RepertoireDataset) -> None:
     trainer = make(cohort, config(), n=240)
     before = trainer.network.gene_embedding.v_weight.detach().clone()
     trainer.fit()

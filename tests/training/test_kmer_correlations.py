@@ -88,7 +88,7 @@ def test_passes_and_blocks_change_nothing(
     sparse: int,
 ) -> None:
     monkeypatch.setattr(kmer_correlations, "_choose_max_bytes", lambda _: memory)
-    for name, value in {"_MAX_REPERTOIRES": block, "_MAX_SEQUENCES": sequences, "_SPARSE": sparse}.items():
+    for name, value in {"_MAX_REPERTOIRES": block, "_MAX_SEQUENCES": sequences, "_SPARSE_FACTOR": sparse}.items():
         monkeypatch.setattr(kmer_frequencies, name, value)
     expected = [np.stack([count_kmers(r.residues, r.lengths, p) / len(r) for r in cohort]) for p in SPACINGS]
     seen = [np.zeros_like(each) for each in expected]
@@ -150,7 +150,7 @@ def test_frequencies_do_not_depend_on_the_other_spacings(
     cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, sparse: int, leave_out: bool
 ) -> None:
     monkeypatch.setattr(kmer_frequencies, "_MAX_REPERTOIRES", 3)
-    monkeypatch.setattr(kmer_frequencies, "_SPARSE", sparse)
+    monkeypatch.setattr(kmer_frequencies, "_SPARSE_FACTOR", sparse)
     some = cohort[:7]  # three blocks, the last with one repertoire
     left_out = np.random.default_rng(0).random(int(some.n_sequences.sum())) < 0.3 if leave_out else None
     spacings = [spacing for k in (2, 3, 4) for spacing in enumerate_spacings(k, 6)]
@@ -192,7 +192,7 @@ def test_carriers_by_text(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyP
     assert any(expected)
 
 
-def test_steps_end_when_all_sequences_were_read(
+def test_the_progress_of_each_step_ends_at_the_number_of_sequences(
     cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, recorder: StepRecorder
 ) -> None:
     monkeypatch.setattr(kmer_frequencies, "_MAX_REPERTOIRES", 3)

@@ -32,7 +32,7 @@ def names(kmers: OverdispersedKmers) -> list[str]:
     return ["".join("." if a < 0 else "ACDEFGHIKLMNPQRSTVWY"[a] for a in each) for each in letters]
 
 
-def test_precision_by_hand() -> None:
+def test_precision_excess_and_z_scores_by_hand() -> None:
     precision = FrequencyPrecision.from_repertoires(np.array([1.0, 1.0, 2.0]), np.array([100, 100, 400]), np.arange(3))
     assert precision == pytest.approx((160.0, 16 / 6))  # 4 / (0.01 + 0.01 + 0.005), and 4^2 / (1 + 1 + 4)
     of_two = FrequencyPrecision.from_repertoires(
@@ -46,7 +46,7 @@ def test_precision_by_hand() -> None:
     np.testing.assert_allclose(precision.compute_z_scores(mean, variance, np.ones(3))[1], 0)
 
 
-def test_counting_alone_has_no_excess() -> None:
+def test_z_scores_of_poisson_counts_have_mean_0_and_the_expected_spread() -> None:
     rng = np.random.default_rng(0)
     sizes = np.full(200, 1000)
     for mean in (0.3, 3.0, 30.0):
@@ -77,7 +77,9 @@ def test_a_motif_of_some_repertoires_and_none_of_its_forms(tmp_path: Path) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("n_carriers", "expected"), [(3, []), (6, ["WHWM"])])
-def test_what_few_repertoires_carry_says_nothing(tmp_path: Path, n_carriers: int, expected: list[str]) -> None:
+def test_a_motif_of_six_carriers_is_overdispersed_and_one_of_three_is_not(
+    tmp_path: Path, n_carriers: int, expected: list[str]
+) -> None:
     rng = np.random.default_rng(3)
     repertoires = [random_sequences(rng, 300) for _ in range(80)]
     for sequences in repertoires[:n_carriers]:
@@ -87,14 +89,14 @@ def test_what_few_repertoires_carry_says_nothing(tmp_path: Path, n_carriers: int
 
 
 @pytest.mark.slow
-def test_nothing_varies_in_random_sequences(tmp_path: Path) -> None:
+def test_no_kmer_of_random_sequences_is_overdispersed(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     repertoires = [random_sequences(rng, 300) for _ in range(80)]
     assert len(find_overdispersed(write_cohort(tmp_path / "c.h5", repertoires, pd.DataFrame({"x": range(80)})))) == 0
 
 
 @pytest.mark.slow
-def test_what_contains_a_varying_gene_is_not_listed(tmp_path: Path) -> None:
+def test_kmers_that_vary_because_a_part_of_them_does_are_not_listed(tmp_path: Path) -> None:
     """The share of sequences with EAFF varies from person to person; so does that of any residue before EAF."""
     rng = np.random.default_rng(2)
     repertoires = []

@@ -18,7 +18,7 @@ def test_folds_are_joined_with_their_donors(cohort: RepertoireDataset) -> None:
     assert alone.groups is None
 
 
-def test_donors_of_some_folds_only_are_not_dropped(cohort: RepertoireDataset) -> None:
+def test_parts_of_which_only_some_have_donors_are_not_joined(cohort: RepertoireDataset) -> None:
     with_donors, without = (
         LabelledRepertoires(cohort[:2], np.zeros((2, 1)), np.array([0, 0])),
         LabelledRepertoires(cohort[2:4], np.zeros((2, 1))),

@@ -34,7 +34,7 @@ def make(path: Path, largest: Sequence[int]) -> RepertoireDataset:
 
 
 @pytest.mark.slow
-def test_train_replaces_a_log_that_hides_everything(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_train_replaces_abundance_log_if_all_counts_are_1(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     cohort = make(tmp_path / "ones.h5", [1] * 12)
     with caplog.at_level(logging.WARNING):
         run = train_run(
@@ -67,7 +67,9 @@ def test_a_log_that_hides_some_repertoires_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_predictions_that_say_nothing_are_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_predictions_of_repertoires_whose_counts_are_all_1_are_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     cohort = make(tmp_path / "counts.h5", [3] * 12)
     run = train_run(
         cohort.container.path,

@@ -93,7 +93,7 @@ def test_classes_and_numbers_and_several_tasks(tmp_path: Path) -> None:
     assert [(motif.pattern, motif.output) for motif in alone[:1]] == [("MMWW", 0)]
 
 
-def test_nothing_is_found_where_nothing_is(tmp_path: Path) -> None:
+def test_random_sequences_seldom_have_a_motif(tmp_path: Path) -> None:
     """At a level of 0.05, one cohort in twenty may show something; these labels are nobody's."""
     cohort = implanted(tmp_path, [[]] * 40)
     rng = np.random.default_rng(0)
@@ -219,7 +219,7 @@ def test_p_values_are_of_all_outputs_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_strongest_is_doubtful_where_nothing_stands_out(tmp_path: Path) -> None:
+def test_without_a_significant_motif_the_strongest_is_doubtful(tmp_path: Path) -> None:
     cohort, y = with_a_weak_motif(tmp_path)
 
     def found(**limits: float) -> list[EnrichedMotif]:
@@ -246,7 +246,7 @@ def test_each_output_may_have_a_doubtful_motif_unless_one_has_a_better(tmp_path:
     assert all(motif.p_value > MOTIF_LEVEL for motif in doubtful)
 
 
-def test_a_class_that_nobody_has_changes_nothing(tmp_path: Path) -> None:
+def test_a_class_without_repertoires_does_not_change_the_motifs(tmp_path: Path) -> None:
     y = [b % 2 for b in range(40)]
     cohort = implanted(tmp_path, [["WHWM"] if label else [] for label in y])
     found = [
@@ -257,12 +257,12 @@ def test_a_class_that_nobody_has_changes_nothing(tmp_path: Path) -> None:
     assert found[0] == found[1]
 
 
-def test_without_patterns_nothing_is_found(cohort: RepertoireDataset) -> None:
+def test_without_spacings_no_motif_is_found(cohort: RepertoireDataset) -> None:
     assert find_motifs(cohort, column([b % 2 for b in range(len(cohort))]), BINARY, spacings=[], max_motifs=8) == []
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.2])
-def test_what_a_motif_displaces_is_not_taken_for_a_motif(tmp_path: Path, rate: float) -> None:
+def test_kmers_that_a_motif_was_written_over_are_no_motifs(tmp_path: Path, rate: float) -> None:
     """Carriers lack the germline ends that WHWM was written over, and all that their other residues would have been."""
     rng = np.random.default_rng(1)
     repertoires = []
@@ -334,7 +334,9 @@ def test_a_weak_motif_behind_the_variants_of_a_strong_one(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_motifs_too_common_to_compare_are_taken_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_motifs_with_too_many_occurrences_for_the_memory_are_tested_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """K.A and K.G are in 12,000 sequences each."""
     cohort, y = weak(tmp_path, common=0.5), column([b % 2 for b in range(160)])
     found = []
@@ -415,7 +417,7 @@ def test_small_repertoires_count_less(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [0.95, 1.0])
-def test_what_nearly_all_sequences_carry_leaves_nothing_to_judge_by(tmp_path: Path, share: float) -> None:
+def test_beside_a_motif_of_nearly_all_sequences_no_other_motif_is_found(tmp_path: Path, share: float) -> None:
     """Without its carriers, a repertoire has few sequences or none; what they hold is chance."""
     rng = np.random.default_rng(0)
     repertoires = []
@@ -466,7 +468,7 @@ SUBGROUP_SPACINGS = [*enumerate_spacings(3, 5), (0, 1, 2, 3), (0, 1, 3, 4)]
 
 
 @pytest.mark.slow
-def test_motifs_of_subgroups(tmp_path: Path) -> None:
+def test_motifs_that_a_fifth_of_the_positive_repertoires_carry_are_found(tmp_path: Path) -> None:
     """Among all k-mers, the correlation of a motif in 10 of 50 positive repertoires, 0.33, occurs by chance."""
     cohort, y = in_subgroups(tmp_path)
     found = find_motifs(cohort, y, BINARY, spacings=SUBGROUP_SPACINGS, max_motifs=16)
@@ -479,7 +481,7 @@ def test_motifs_of_subgroups(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("n_labels", "most"), [(8, 3), pytest.param(20, 6, marks=pytest.mark.long)])
-def test_motifs_of_subgroups_do_not_go_with_labels_of_nobody(tmp_path: Path, n_labels: int, most: int) -> None:
+def test_overdispersed_motifs_are_not_associated_with_random_labels(tmp_path: Path, n_labels: int, most: int) -> None:
     """At a level of 0.1, one in ten of these labels may show something; the five motifs are there all the time.
 
     More than `most` have a probability of 0.005 or less by chance.

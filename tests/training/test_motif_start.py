@@ -98,7 +98,7 @@ def test_without_motifs_the_start_is_the_plain_one(cohort: RepertoireDataset) ->
 
 
 @pytest.mark.parametrize("shape", [{"n_key_layers": 0, "key_units": 8}, {"n_heads": 2}, {"n_output_layers": 2}])
-def test_other_shapes(cohort: RepertoireDataset, shape: dict[str, int]) -> None:
+def test_networks_of_other_shapes_attend_to_matches(cohort: RepertoireDataset, shape: dict[str, int]) -> None:
     network_config = NetworkConfig(n_kernels=8, kernel_size=4, **shape)  # type: ignore[arg-type]
     network = build_network(Config(network_config), TASKS, seed=0, device=CPU)
     collator = Collator(cohort, "none")
@@ -187,7 +187,7 @@ def test_a_weak_motif_starts_a_network_if_the_validation_fold_knows_it(
 
 
 @pytest.mark.slow
-def test_labels_of_nobody_leave_the_plain_training(cohort: RepertoireDataset) -> None:
+def test_with_random_labels_the_training_is_that_without_a_search(cohort: RepertoireDataset) -> None:
     rng = np.random.default_rng(0)
     histories = []
     train, validation = cohort[:20], cohort[20:]
@@ -353,7 +353,7 @@ def test_outputs_start_as_a_regression_on_the_seeded_kernels(
 
 
 @pytest.mark.slow
-def test_the_start_is_looked_at_and_kept_where_training_makes_it_worse(
+def test_the_start_is_evaluated_and_kept_if_updates_make_it_worse(
     cohort_factory: Callable[..., RepertoireDataset],
 ) -> None:
     trainer = make(cohort_factory(40), config(learning_rate=30.0, weight_average=0.0))
@@ -386,7 +386,7 @@ def test_an_lstm_has_no_kernels_to_start(cohort_factory: Callable[..., Repertoir
 
 @pytest.mark.slow
 @pytest.mark.parametrize("network", [{"abundance": "log1p"}, {"kernel_size": 1}])
-def test_where_kernels_cannot_hold_motifs_the_start_is_plain(
+def test_networks_that_cannot_start_from_motifs_search_none(
     cohort_factory: Callable[..., RepertoireDataset], network: dict[str, object]
 ) -> None:
     shape = NetworkConfig(**{"n_kernels": 8, "kernel_size": 4, **network})  # type: ignore[arg-type]
@@ -418,7 +418,7 @@ def test_repertoires_without_a_label_or_a_sequence_do_not_change_the_start(tmp_p
 
 
 @pytest.mark.slow
-def test_a_kill_after_the_search_does_not_lose_it(
+def test_a_training_that_was_killed_after_the_search_continues_with_its_motifs(
     cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cohort, path = cohort_factory(40), tmp_path / "checkpoint" / "last.safetensors"
@@ -462,7 +462,9 @@ def test_updates_of_whole_repertoires_resume_to_the_same_numbers(
     assert float(compute_multitask_loss(outputs, labels, TASKS)) == pytest.approx(row["validation_loss"], rel=1e-5)
 
 
-def test_the_start_is_said_in_plain_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sentences_about_the_start_name_motifs_or_say_why_there_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     labels = np.array([[0.0, np.nan], [1.0, 3.0], [1.0, np.nan]])
     dataset = four(tmp_path, ["SFEN"])[np.zeros(3, np.int64)]
     labelled, of_two = LabelledRepertoires(dataset, labels), LabelledRepertoires(dataset, labels, np.array([4, 2, 4]))
@@ -496,7 +498,9 @@ def test_the_start_is_said_in_plain_words(tmp_path: Path, monkeypatch: pytest.Mo
         (5, "the search needs 6 training repertoires in a class of target 'status', and 6 in the others"),
     ],
 )
-def test_what_was_not_searched_is_not_said_to_lack_motifs(tmp_path: Path, n_positive: int, reason: str | None) -> None:
+def test_the_description_says_if_too_few_donors_were_the_reason_for_no_search(
+    tmp_path: Path, n_positive: int, reason: str | None
+) -> None:
     dataset = four(tmp_path, ["SFEN"])[np.zeros(45, np.int64)]
     labelled = LabelledRepertoires(dataset, (np.arange(45) < n_positive)[:, None].astype(np.float64))
     text = describe_start_motifs([], labelled, TASKS, config())

@@ -58,7 +58,7 @@ def search(n: int, cohort: RepertoireDataset, folder: Path) -> Found:
     return dict(json.loads((folder / "found.json").read_text()))
 
 
-def test_one_process_finds_all_motifs(alone: Found) -> None:
+def test_one_process_finds_the_implanted_motifs_and_counts_enough_for_a_comparison(alone: Found) -> None:
     assert {(pattern, output) for pattern, output, *_ in alone["motifs"]} >= {("WWHW", 0), ("CYF", 0), ("MNPQ", 3)}
     assert {(pattern, output) for pattern, output, *_ in alone["common motifs"]} >= {("WWHW", 0), ("MNPQ", 3)}
     assert alone["branches"].keys() == {"composition", "clones"}
@@ -89,7 +89,7 @@ def test_one_process_computes_the_only_part(cohort: RepertoireDataset) -> None:
     assert compute_parts(len, ["abc"]) == [3]
 
 
-def test_work_is_divided_by_size() -> None:
+def test_split_by_size_gives_parts_of_about_equal_sizes() -> None:
     sizes = np.array([5, 1, 1, 1, 4, 0, 3, 9], np.int64)
     assert split_by_size(sizes, 1) == [slice(0, 8)]
     assert split_by_size(sizes, 2) == [slice(0, 5), slice(5, 8)]  # 12 of 24 each

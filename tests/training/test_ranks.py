@@ -105,7 +105,7 @@ def test_a_training_with_branches_has_both(alone: dict[str, dict[str, Tensor]]) 
     assert found["motifs"] > 0  # of the sequences that match no stored clone
 
 
-def test_some_share_has_no_label_of_a_target(cohort: RepertoireDataset) -> None:
+def test_in_some_updates_one_rank_alone_has_labels_of_the_second_target(cohort: RepertoireDataset) -> None:
     trainer = make(cohort, OPTIONS["missing labels"])
     known = [~np.isnan(trainer.train.labels[trainer.draws.choose_repertoires(update), 1]) for update in range(20)]
     first, second = (np.array([part[rows].any() for part in known]) for rows in (slice(0, 2), slice(2, 4)))

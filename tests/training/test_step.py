@@ -58,7 +58,7 @@ def weights(step: TrainingStep) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in step.network.state_dict().items()}
 
 
-def six_updates(cohort: RepertoireDataset) -> tuple[list[float], dict[str, Tensor]]:
+def make_six_updates(cohort: RepertoireDataset) -> tuple[list[float], dict[str, Tensor]]:
     step = make_step()
     captured = CapturedStep(step, make_collator(step, cohort), labels(cohort), TRAINING.batch_size)
     rng = np.random.default_rng(0)
@@ -66,10 +66,10 @@ def six_updates(cohort: RepertoireDataset) -> tuple[list[float], dict[str, Tenso
     return losses, weights(step)
 
 
-def test_the_tensor_forms_and_filled_batches_learn_the_same(
+def test_updates_with_the_tensor_forms_and_filled_batches_are_those_of_the_compiled_forms(
     cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected_losses, expected = six_updates(cohort)
+    expected_losses, expected = make_six_updates(cohort)
     totals = []
 
     def draw(sizes: Tensor, max_rows: int, keys: Tensor, *, total: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -81,7 +81,7 @@ def test_the_tensor_forms_and_filled_batches_learn_the_same(
     monkeypatch.setattr(batch_module, "draw_rows", draw)
     monkeypatch.setattr(network_module, "select_top_rows", _select_top_rows_by_tensors)
     monkeypatch.setattr(network_module, "segment_attention", _attention_in_torch)
-    losses, found = six_updates(cohort)
+    losses, found = make_six_updates(cohort)
     assert any(total > drawn for total, drawn in totals)  # some batches were filled up
     np.testing.assert_allclose(losses, expected_losses, rtol=1e-4)
     for name, tensor in expected.items():

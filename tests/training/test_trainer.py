@@ -201,7 +201,7 @@ def test_weight_decay_shrinks_the_weights(cohort: RepertoireDataset) -> None:
     assert l1 < plain
 
 
-def test_no_labels(cohort: RepertoireDataset) -> None:
+def test_repertoires_without_any_label_are_refused(cohort: RepertoireDataset) -> None:
     train, validation = parts(cohort)
     with pytest.raises(InputError, match="no training repertoire has a label"):
         Trainer(

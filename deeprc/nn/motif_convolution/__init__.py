@@ -63,10 +63,8 @@ def motif_convolution(
         raise ValueError(f"implementation 'compiled' runs on the CPU, and on CUDA with triton; not here, on {device!r}")
     from deeprc.nn.motif_convolution.autograd import MotifConvolution  # imported here, because it imports compilers
 
-    scales = (
-        sequences.residue_scale,
-        sequences.position_scale,
-    )  # arguments, because torch differentiates only with respect to arguments
+    # the scales are arguments of their own, because torch differentiates only with respect to arguments
+    scales = (sequences.residue_scale, sequences.position_scale)
     result: Tensor = MotifConvolution.apply(sequences, *scales, weight, bias, precision)  # type: ignore[no-untyped-call]  # torch types no `apply`
     return result
 

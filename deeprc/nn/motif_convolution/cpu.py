@@ -41,6 +41,7 @@ __all__ = [
     "compute_weight_gradient",
     "forward",
     "make_convolution_tables",
+    "round_up_to_tiles",
     "sum_buffers",
     "write_best_windows",
 ]
@@ -68,7 +69,7 @@ class ConvolutionTables(NamedTuple):
         The residue table: the amount that an amino acid at a position of a kernel adds, (tiles, K, 20, TILE).
     positions
         The position table: the amount that the position of a window in a sequence adds, (tiles, rows, TILE).
-    first_row
+    first_row_of_length
         Row of the position table for the first window of sequences of each length, (max_length + 1,) int64.
     bias
         Biases of the kernels, (tiles * TILE,).
@@ -76,7 +77,7 @@ class ConvolutionTables(NamedTuple):
 
     residues: _Array
     positions: _Array
-    first_row: _Array
+    first_row_of_length: _Array
     bias: _Array
 
 
@@ -89,12 +90,17 @@ def forward(
     """Return the maximal pre-activations, (N, D), and the first window of each maximum, (N, D) uint8 or int32."""
     D = len(weight)
     tables = make_convolution_tables(sequences, weight, bias)
-    maximum = weight.new_empty((sequences.n_sequences, D + -D % TILE))
+    maximum = weight.new_empty((sequences.n_sequences, round_up_to_tiles(D)))
     window = torch.empty(maximum.shape, dtype=choose_window_dtype(sequences))
     _forward(sequences.convert_scales(weight).arrays(), tables, maximum.numpy(), window.numpy())
     if D % TILE:
         return maximum[:, :D].clone(memory_format=torch.contiguous_format), window[:, :D].contiguous()
     return maximum, window
+
+
+def round_up_to_tiles(n: int) -> int:
+    """Return the number of kernels or units, n, rounded up to whole tiles."""
+    return n + -n % TILE
 
 
 def make_convolution_tables(sequences: SequenceBatch, weight: Tensor, bias: Tensor) -> ConvolutionTables:
@@ -112,21 +118,26 @@ def make_convolution_tables(sequences: SequenceBatch, weight: Tensor, bias: Tens
             raise ValueError(
                 f"lengths: expected 1 to {max_length} (max_length) residues, found {shortest} to {longest}"
             )
-    padded = functional.pad(weight.detach(), (0, 0, 0, 0, 0, -len(weight) % TILE))  # (tiles * TILE, 23, K)
+    n_added = round_up_to_tiles(len(weight)) - len(weight)
+    padded = functional.pad(weight.detach(), (0, 0, 0, 0, 0, n_added))  # (tiles * TILE, 23, K)
     tiles = padded.view(-1, TILE, *weight.shape[1:])[:, :, :N_AMINO_ACIDS].permute(0, 3, 2, 1)  # (tiles, K, 20, TILE)
-    rows, first_row = find_rows_in_use(lengths, max_length)
+    rows, first_row_of_length = find_rows_in_use(lengths, max_length)
     positions = make_position_table(padded, max_length, rows).view(-1, len(tiles), TILE).transpose(0, 1)
-    padded_bias = functional.pad(bias, (0, -len(bias) % TILE))
-    return ConvolutionTables(*(_to_numpy(tensor) for tensor in (tiles, positions, first_row, padded_bias)))
+    padded_bias = functional.pad(bias, (0, n_added))
+    return ConvolutionTables(*(_to_numpy(tensor) for tensor in (tiles, positions, first_row_of_length, padded_bias)))
 
 
 def compute_weight_gradient(sequences: SequenceBatch, weight: Tensor, window: Tensor, gradient: Tensor) -> Tensor:
     """Return the gradient of the kernels, (D, 23, K), from the gradient of the maxima, (N, D)."""
-    rows, first_row = find_rows_in_use(sequences.lengths, sequences.max_length)
+    rows, first_row_of_length = find_rows_in_use(sequences.lengths, sequences.max_length)
     buffers = allocate_gradient_buffers(weight, rows)
     arrays = sequences.convert_scales(weight).arrays()
     _backward(
-        arrays, _to_numpy(window), _to_numpy(gradient), first_row.numpy(), *(buffer.numpy() for buffer in buffers)
+        arrays,
+        _to_numpy(window),
+        _to_numpy(gradient),
+        first_row_of_length.numpy(),
+        *(buffer.numpy() for buffer in buffers),
     )
     return sum_buffers(*buffers, sequences.max_length, rows)
 
@@ -190,6 +201,7 @@ def write_best_windows(
 
 @njit(parallel=True, nogil=True)
 def _forward(sequences: BatchArrays, tables: ConvolutionTables, maximum: _Array, window: _Array) -> None:
+    """Write the maximal pre-activations, and the first window of each maximum, (N, tiles * TILE) each."""
     residues, starts, lengths = sequences.residues, sequences.starts, sequences.lengths
     N = len(starts)
     for block in numba.prange(N_SUM_BLOCKS):
@@ -197,7 +209,7 @@ def _forward(sequences: BatchArrays, tables: ConvolutionTables, maximum: _Array,
             kernels = slice(tile * TILE, (tile + 1) * TILE)
             for n in range(block * N // N_SUM_BLOCKS, (block + 1) * N // N_SUM_BLOCKS):
                 prefetch(residues, starts[min(n + PREFETCH_DISTANCE, N - 1)])
-                position_rows = tables.positions[tile, tables.first_row[lengths[n]] :]
+                position_rows = tables.positions[tile, tables.first_row_of_length[lengths[n]] :]
                 best, best_at = maximum[n, kernels], window[n, kernels]
                 write_best_windows(sequences, n, tables.residues[tile], position_rows, best, best_at)
                 best += tables.bias[kernels]
@@ -208,17 +220,20 @@ def _backward(
     sequences: BatchArrays,
     window: _Array,
     gradient: _Array,
-    first_row: _Array,
+    first_row_of_length: _Array,
     residue_gradient: _Array,
     position_gradient: _Array,
 ) -> None:
+    """Add the gradients of all sequences to the buffers of `allocate_gradient_buffers`; see `add_windows`."""
     N = len(sequences.starts)
     for block in numba.prange(N_SUM_BLOCKS):
         grad_residues, grad_positions = residue_gradient[block], position_gradient[block]
         block_stop = (block + 1) * N // N_SUM_BLOCKS
         for first in range(block * N // N_SUM_BLOCKS, block_stop, SEQUENCES_PER_CHUNK):
             part = slice(first, min(first + SEQUENCES_PER_CHUNK, block_stop))
-            add_windows(sequences, first, window[part], gradient[part], first_row, grad_residues, grad_positions)
+            add_windows(
+                sequences, first, window[part], gradient[part], first_row_of_length, grad_residues, grad_positions
+            )
 
 
 @njit(nogil=True, fastmath={"contract"})
@@ -227,7 +242,7 @@ def add_windows(
     first: int,
     window: _Array,
     gradient: _Array,
-    first_row: _Array,
+    first_row_of_length: _Array,
     residue_gradient: _Array,
     position_gradient: _Array,
 ) -> None:
@@ -240,7 +255,8 @@ def add_windows(
     """
     residues = sequences.residues
     grad_residues, grad_positions = residue_gradient.ravel(), position_gradient.ravel()
-    columns = np.empty(sequences.max_length + residue_gradient.shape[1], np.uint64)  # of each position of a sequence
+    # residue at each position of a sequence, which is a column of the residue table
+    columns = np.empty(sequences.max_length + residue_gradient.shape[1], np.uint64)
     D, K = uint64(residue_gradient.shape[0]), uint64(residue_gradient.shape[1])
     for start in range(uint64(0), D, uint64(TILE)):
         for i in range(len(window)):
@@ -252,7 +268,7 @@ def add_windows(
                 columns[p] = residues[begin + p]
             for p in range(L, L + K):
                 columns[p] = _N_AMINO_ACIDS
-            cell, first_window = start * K * _N_COLUMNS, uint64(first_row[L])
+            cell, first_window = start * K * _N_COLUMNS, uint64(first_row_of_length[L])
             for d in range(start, min(start + uint64(TILE), D)):
                 p, g = uint64(window[i, d]), gradient[i, d]
                 grad_positions[(first_window + p) * D + d] += g * position_scale
@@ -276,16 +292,20 @@ def _scale_gradients(
     grad_residue_scale: _Array,
     grad_position_scale: _Array,
 ) -> None:
-    """Write the gradients of the abundance scales of each sequence, (N,) each, from those of the strongest windows."""
+    """Write the gradients of the two scales of each sequence, (N,) each, from those of the strongest windows, (N, D).
+
+    The windows of sequences of length L begin in row L (L - 1) / 2 of the whole position table, see `tables`.
+    """
     residues, starts, lengths = sequences.residues, sequences.starts, sequences.lengths
     N, D = gradient.shape
     K = weight.shape[2]
     for n in numba.prange(N):
         L = lengths[n]
+        first_row = L * (L - 1) // 2
         residue_sum, position_sum = 0.0, 0.0
         for d in range(D):
             p = window[n, d]
-            position_sum += gradient[n, d] * position_table[L * (L - 1) // 2 + p, d]
+            position_sum += gradient[n, d] * position_table[first_row + p, d]
             for j in range(min(K, L - p)):
                 residue_sum += gradient[n, d] * weight[d, residues[starts[n] + p + j], j]
         grad_residue_scale[n], grad_position_scale[n] = residue_sum, position_sum

@@ -31,19 +31,22 @@ _SHORT_LENGTH = 40  # a position table for sequences up to this length is used w
 
 
 def find_rows_in_use(lengths: Tensor, max_length: int) -> tuple[Tensor, Tensor]:
-    """Return the rows of the position table that these lengths need, (n,), and where those of each length begin.
-
-    The latter are the indices among the n rows, (max_length + 1,). Both tensors are int64.
+    """Return the rows of the position table that these lengths need, and where those of each length begin.
 
     One long sequence makes the table long, although most of its rows are never read. A short table is used whole.
+
+    Returns
+    -------
+    The rows in use, (n,) int64, as indices in the whole position table; and for each length, the index of its first row
+    among these n rows, (max_length + 1,) int64.
     """
     present = torch.ones(max_length + 1, dtype=torch.bool)
     if max_length > _SHORT_LENGTH:
         present = torch.bincount(lengths, minlength=max_length + 1) > 0
     windows = torch.arange(max_length + 1)
     rows = present[1:].repeat_interleave(windows[1:]).nonzero().flatten()
-    sizes = windows * present
-    return rows, sizes.cumsum(0) - sizes
+    n_rows_of_length = windows * present
+    return rows, n_rows_of_length.cumsum(0) - n_rows_of_length
 
 
 def make_position_table(weight: Tensor, max_length: int, rows: Tensor | None = None) -> Tensor:

@@ -114,7 +114,7 @@ def test_one_repertoire_is_searched_in_chunks(cohort: RepertoireDataset, monkeyp
     assert len(whole.rows) > 10
 
 
-def test_more_neighbours_than_room(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pairs_beyond_the_first_capacity_are_found(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     clones = clones_of(cohort[0], 300, ())
     first = next(iter(find_neighbours(clones, cohort)))
     assert len(first.rows) > 1024  # the room grows several times

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -97,7 +96,7 @@ def test_sequences_that_differ_have_different_hashes(crowded: RepertoireDataset)
     assert 0.3 < bits.mean(axis=0).min() < bits.mean(axis=0).max() < 0.7
 
 
-def test_only_the_genes_that_there_are(tmp_path: Path) -> None:
+def test_genes_that_the_container_lacks_are_not_compared(tmp_path: Path) -> None:
     sequences = [["CAF"] * 6, ["CAF"] * 6]
     assert open_dataset(write_repertoires(tmp_path / "n.h5", sequences, fields=())).gene_fields == []
     dataset = open_dataset(write_repertoires(tmp_path / "v.h5", sequences, fields=("v",)))
@@ -107,7 +106,7 @@ def test_only_the_genes_that_there_are(tmp_path: Path) -> None:
     }
 
 
-def test_cohorts_without_sequences(tmp_path: Path) -> None:
+def test_a_cohort_without_sequences_has_no_clones(tmp_path: Path) -> None:
     dataset = open_dataset(write_repertoires(tmp_path / "c.h5", [[], []], fields=()))
     clones = find_shared_clones(dataset)
     assert (len(clones), clones.n_private.tolist(), count_distinct_clones(dataset).tolist()) == (0, [0, 0], [0, 0])
@@ -116,7 +115,7 @@ def test_cohorts_without_sequences(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("genes", [False, True])
-def test_a_simulated_cohort(tmp_path: Path, genes: bool) -> None:
+def test_a_simulated_cohort_has_the_shared_clones_of_its_container(tmp_path: Path, genes: bool) -> None:
     cohort = Cohort(5, Sizes(30_000), GermlineBackground())
     write_container(cohort, tmp_path / "c.h5")
     on_disk, simulated = open_dataset(tmp_path / "c.h5"), SimulatedDataset(cohort)
@@ -173,7 +172,7 @@ def test_a_container_without_the_genes_of_the_clone_definition(crowded: Repertoi
         find_shared_clones(other, ["v_call", "j_call"])
 
 
-def test_some_of_a_set_and_none(crowded: RepertoireDataset, cohort_factory: Callable[..., RepertoireDataset]) -> None:
+def test_clones_are_taken_in_order_and_an_empty_set_is_found_nowhere(crowded: RepertoireDataset) -> None:
     own = CloneSet(crowded.take_clones(np.array([3, 120, 41]), ["v_call"]))
     frame = crowded[0].to_frame()
     assert own.to_frame()["junction_aa"][0] == frame["junction_aa"][3]

@@ -55,7 +55,7 @@ def to_dictionary(found: WildcardClones | None, dataset: RepertoireDataset, fiel
 
 
 @pytest.mark.parametrize("fields", [(), ("v_call",), ("v_call", "j_call")])
-def test_the_same_as_with_a_dictionary(cohort: RepertoireDataset, fields: tuple[str, ...]) -> None:
+def test_wildcard_clones_equal_those_of_a_dictionary(cohort: RepertoireDataset, fields: tuple[str, ...]) -> None:
     found = to_dictionary(find_wildcard_clones(cohort, fields), cohort, fields)
     assert found == find_with_dictionary(cohort, fields)
     assert len(found) > 10
@@ -68,7 +68,7 @@ def test_only_the_repertoires_of_the_dataset_are_searched_each_once(cohort: Repe
     assert {tuple(carriers) for carriers in found.values()} == {(1, 3)}
 
 
-def test_by_hand(tmp_path: Path) -> None:
+def test_wildcard_clones_of_three_repertoires_by_hand(tmp_path: Path) -> None:
     repertoires = [
         ["CASSLRGEQYF", "CASSLRGEQYF", "CASSF"],
         ["CASSLKGEQYF", "CATSLKGEQYF"],
@@ -86,7 +86,7 @@ def test_by_hand(tmp_path: Path) -> None:
     assert to_dictionary(find_wildcard_clones(dataset[:0]), dataset, ()) == {}
 
 
-def test_all_kinds_of_cohorts_agree(tmp_path: Path) -> None:
+def test_a_simulated_cohort_has_the_wildcard_clones_of_its_container(tmp_path: Path) -> None:
     simulated = Cohort(4, Sizes(200, 50, 50), GermlineBackground(1, 2), seed=3)
     write_container(simulated, tmp_path / "c.h5")
     on_disk, virtual = open_dataset(tmp_path / "c.h5"), SimulatedDataset(simulated)

@@ -186,7 +186,7 @@ def test_a_background_with_too_few_sequences() -> None:
         ({"prevalence": -0.5}, "prevalence: expected 0 to 1"),
     ],
 )
-def test_values_that_no_signal_has(options: dict[str, float], message: str) -> None:
+def test_values_out_of_range_are_refused(options: dict[str, float], message: str) -> None:
     with pytest.raises(InputError, match=message):
         replace(POOL, **options)
 
@@ -412,7 +412,7 @@ def test_the_command_line_takes_the_table(table: CarrierTable, tmp_path: Path) -
     assert "`carriers`: the recipe has no signal of kind carriers" in str(wrong.exception)
 
 
-def test_files_tell_the_clones(tmp_path: Path) -> None:
+def test_airr_files_name_the_clones_of_witnesses(tmp_path: Path) -> None:
     cohort = replace(SMALL, n_repertoires=2)
     write_airr(cohort, tmp_path / "airr")
     write_container(cohort, tmp_path / "cohort.h5")

@@ -430,7 +430,7 @@ NAN = float("nan")
         ),
     ],
 )
-def test_what_is_no_cohort(make: object, message: str) -> None:
+def test_wrong_settings_of_a_cohort_are_refused(make: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
         make()  # type: ignore[operator]
 

@@ -125,12 +125,12 @@ def test_a_background_without_genes() -> None:
         ({"gene_share": 2}, "gene_share: expected 0 to 1"),
     ],
 )
-def test_values_that_no_signal_has(options: dict[str, float], message: str) -> None:
+def test_values_out_of_range_are_refused(options: dict[str, float], message: str) -> None:
     with pytest.raises(InputError, match=message):
         replace(SIGNAL, **options)
 
 
-def test_recipes() -> None:
+def test_recipes_with_diffuse_signals_are_their_mappings() -> None:
     for name in ("diffuse", "mixed"):
         cohort, mapping = load_recipe(name)
         assert cohort_from_mapping(mapping) == cohort

@@ -56,7 +56,7 @@ def test_the_index_is_the_inverse() -> None:
         assert all(find_imgt_index(position, length) is None for position in every - set(positions))
 
 
-def test_what_is_no_position_is_nowhere() -> None:
+def test_texts_that_are_no_position_have_no_index() -> None:
     assert [find_imgt_index(text, 15) for text in ("103", "119", "111.1", "112.0", "", "CDR3")] == [None] * 6
 
 

@@ -43,7 +43,7 @@ def overlap(forms: list[str], text: str) -> int:
 
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("name", SOUGHT)
-def test_it_finds_what_a_plain_search_finds(name: str, inside: bool) -> None:
+def test_matches_equal_those_of_a_plain_search(name: str, inside: bool) -> None:
     motifs, forms = SOUGHT[name]
     letters = "".join(sorted(set("".join(forms)) - {"."})) + "Y"
     texts = sequences(2000 if len(letters) < 7 else 6000, letters) + sequences(200, AMINO_ACIDS, 1)
@@ -56,7 +56,7 @@ def test_it_finds_what_a_plain_search_finds(name: str, inside: bool) -> None:
     assert found.overlap.tolist() == [overlap(forms, text) for text in seen]
 
 
-def test_a_hand_computed_example() -> None:
+def test_matches_and_overlaps_by_hand() -> None:
     residues, offsets = encode_many(["CSFENC", "SFE", "CSFWN", "AAAA", "", "NEFS"])
     found = match_motifs([Motif("SFEN")], residues, np.diff(offsets))
     assert found.whole.tolist() == [True, False, False, False, False, False]

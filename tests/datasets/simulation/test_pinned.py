@@ -50,6 +50,6 @@ def pool(tmp_path: Path) -> Path:
         ("simulated-0", (*SMALL, *ALL), "8df7b1338cf6be26"),
     ],
 )
-def test_a_seed_gives_what_it_gave(name: str, overrides: tuple[str, ...], expected: str, pool: Path) -> None:
+def test_a_seed_gives_the_pinned_sequences(name: str, overrides: tuple[str, ...], expected: str, pool: Path) -> None:
     background = pool if name.startswith("implanted") else None
     assert digest(load_recipe(name, overrides, background=background)[0]) == expected

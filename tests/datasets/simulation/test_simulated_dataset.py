@@ -114,7 +114,9 @@ def test_its_parts_are_the_containers(simulated: SimulatedDataset, written: Repe
     assert_same_datasets(part[:2], written[key][:2])
 
 
-def test_single_repertoires(simulated: SimulatedDataset, written: RepertoireDataset) -> None:
+def test_single_and_selected_repertoires_are_those_of_the_container(
+    simulated: SimulatedDataset, written: RepertoireDataset
+) -> None:
     for place in (3, -1, np.int64(7)):
         assert_same(simulated[place], written[place])
     ids = ["repertoire_00007", "repertoire_00002"]
