@@ -123,7 +123,8 @@ def explain_longer_names(rows: Sequence[Collection[str]], files: Iterable[Path])
         for part in parts:
             holders[part] = None if part in holders else file
     found = [
-        next(((name, file) for name in names if (file := holders.get(_simplify_name(name)))), None) for names in rows
+        next(((name, holder) for name in names if (holder := holders.get(_simplify_name(name)))), None)
+        for names in rows
     ]
     matches = [match for match in found if match is not None]
     if not matches or 2 * len(matches) < len(rows) or len({file for _, file in matches}) < len(matches):
