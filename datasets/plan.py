@@ -28,6 +28,7 @@ from deeprc.datasets.unmatched import (
     describe_unsearched_files,
     explain_different_names,
     explain_folder_names,
+    explain_longer_names,
 )
 from deeprc.errors import (
     InputError,
@@ -174,8 +175,8 @@ def _make_header_errors(errors: Mapping[str, str], *, has_other_files: bool) -> 
 def describe_missing(sheet: Metadata, plan: Plan, source_files: SourceFiles) -> str:
     """Return a message that says which rows of the sheet have no file, and by which columns files were looked for.
 
-    It says if a file that is not read, or a folder, has the name of a row, or names differ as if a spreadsheet program
-    had changed them.
+    It says if a file that is not read, or a folder, has the name of a row, if names differ as if a spreadsheet program
+    had changed them, or if the names of files are longer.
     """
     missing, file_of = plan.rows_without_file, dict(zip(sheet.repertoire_ids, sheet.files, strict=True))
     shown = [
@@ -196,7 +197,9 @@ def describe_missing(sheet: Metadata, plan: Plan, source_files: SourceFiles) -> 
     remarks = [
         describe_excel_files(excel),
         describe_unsearched_files(find_unsearched_files(source_files.others, all_names)),
-        explain_different_names(names, unmatched_stems) or explain_folder_names(names, plan.files_without_row),
+        explain_different_names(names, unmatched_stems)
+        or explain_folder_names(names, plan.files_without_row)
+        or explain_longer_names(names, plan.files_without_row),
     ]
     return "; ".join([f"no file for {describe_names(shown, 'row', 'rows')} (by {listing})", *filter(None, remarks)])
 

@@ -52,7 +52,12 @@ def check_unnamed_columns(path: Path, names: Sequence[str], rows: Mapping[int, S
         found = f"{sum(map(bool, row))} fields where the header has {n_named}"
         raise InputError(f"{path}: row {number} has {found}; is there a title above the header?")
     columns = join_names([str(index + 1) for index in unnamed], SHOWN_COLUMNS)
-    _logger.warning("%s: columns without a name are left out, though they have values: column %s", path, columns)
+    _logger.warning(
+        "%s: columns without a name are left out, though they have values: column %s; all names must be in one row, "
+        "and rows above it must be deleted",
+        path,
+        columns,
+    )
 
 
 def _has_values(rows: Mapping[int, Sequence[str]], index: int) -> bool:
@@ -72,7 +77,7 @@ def warn_of_commas(path: Path, texts: Mapping[str, Sequence[str]]) -> None:
     if with_commas:
         _logger.warning(
             "%s: these columns are text, because their numbers have commas: %s; if they are numbers, write decimal "
-            "points and no commas",
+            "points and no commas, or in a spreadsheet program turn these cells from text into numbers",
             path,
             join_names(with_commas, SHOWN_COLUMNS),
         )

@@ -14,6 +14,7 @@ __all__ = [
     "describe_unsearched_files",
     "explain_different_names",
     "explain_folder_names",
+    "explain_longer_names",
 ]
 
 EXCEL_ENDINGS = frozenset({".xlsx", ".xls", ".xlsm", ".xlsb"})
@@ -101,6 +102,38 @@ def explain_different_names(rows: Sequence[Collection[str]], file_names: Iterabl
     if file_names and example and 2 * sum(map(bool, dates)) >= len(dates) and not any(map(_DATE.fullmatch, file_names)):
         return f"{example!r} looks like a date; a spreadsheet program may have changed the ids"
     return ""
+
+
+def explain_longer_names(rows: Sequence[Collection[str]], files: Iterable[Path]) -> str:
+    """Return a remark about files whose names hold those of rows, and more, such as `P1_TCRB.tsv` for P1; or "".
+
+    Case, leading zeros and separators are ignored. Each row must be a whole part of the name of one file only.
+
+    Parameters
+    ----------
+    rows
+        Possible names of each row, such as its id and its file.
+    files
+        Files that belong to no row.
+    """
+    holders: dict[str, Path | None] = {}  # by a part of the name; None for a part that several files have
+    for file in files:
+        words = _simplify_name(file.name).split("-")
+        parts = {"-".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)}
+        for part in parts:
+            holders[part] = None if part in holders else file
+    found = [
+        next(((name, holder) for name in names if (holder := holders.get(_simplify_name(name)))), None)
+        for names in rows
+    ]
+    matches = [match for match in found if match is not None]
+    if not matches or 2 * len(matches) < len(rows) or len({file for _, file in matches}) < len(matches):
+        return ""
+    name, file = matches[0]
+    return (
+        f"names of files have more letters, such as {file.name} for {name!r}: name each file in a column 'file' of the "
+        f"sheet{', with the same case of letters' if name not in file.name else ''}"
+    )
 
 
 def _simplify_name(name: str) -> str:

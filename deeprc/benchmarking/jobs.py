@@ -11,8 +11,8 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import closing
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -64,6 +64,9 @@ Outcome = dict[str, Any]
 """
 
 _PEAK, _NOW = "VmHWM:", "VmRSS:"
+
+_FITS = ("deeprc.branches", "deeprc.training")
+"""Packages whose loggers describe a single fit."""
 
 _logger = logging.getLogger(__name__)
 
@@ -122,7 +125,8 @@ def run_job(job: Job) -> Outcome:
     memory = _reset_peak()
     started, cpu = time.perf_counter(), time.process_time()
     try:
-        outcome = _measure_settings(job) if job.kind == "search" else _predict_test_fold(job)
+        with _hide_notes():
+            outcome = _measure_settings(job) if job.kind == "search" else _predict_test_fold(job)
     except Terminated:
         raise
     except (Exception, SystemExit) as error:  # code of others may raise anything; other jobs continue
@@ -130,6 +134,23 @@ def run_job(job: Job) -> Outcome:
         return {"error": _format_error(error)}
     cost = {"seconds": time.perf_counter() - started, "cpu_seconds": time.process_time() - cpu}
     return {**outcome, **cost, "peak_memory_mb": _read_status_mb(_PEAK) - memory}
+
+
+@contextmanager
+def _hide_notes() -> Iterator[None]:
+    """Hide what single fits log below a warning, unless debug messages are shown.
+
+    There are dozens of fits, and such notes name neither the method, nor the fold, nor the target of the user.
+    """
+    hidden = [logger for logger in map(logging.getLogger, _FITS) if not logger.isEnabledFor(logging.DEBUG)]
+    levels = [logger.level for logger in hidden]
+    for logger in hidden:
+        logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        for logger, level in zip(hidden, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _format_error(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -47,6 +48,8 @@ _SHARED_SETTINGS = {
 }
 """Settings that all calls for one folder must share, in words; a setting is listed before those that depend on it."""
 
+_logger = logging.getLogger(__name__)
+
 
 class ResultStore:
     """Storage for the outcomes of jobs by their keys, in files, or in memory if there is no folder.
@@ -81,6 +84,8 @@ class ResultStore:
             check_new_folder(folder, hint="continue it with `resume`, or " if holds_benchmark(folder, kind) else "")
             with name_write_errors(folder):
                 folder.mkdir(parents=True, exist_ok=True)
+            if resume and kind == BENCHMARK:
+                _logger.info("%s: there is nothing to continue here, so all jobs are run", folder)
         else:
             _check_shared_settings(folder, kind, earlier, header)
             check_links_stay_inside(folder)

@@ -41,7 +41,8 @@ def plot(
     From RUN alone:
       network      the parts of the network and their sizes
       history      losses and AUC during the training
-      curves       ROC and precision-recall of all methods; RUN is a folder of `deeprc benchmark`
+      curves       ROC and precision-recall curves of the test folds; RUN is a folder of `deeprc cv` or
+                   `deeprc benchmark`
     From RUN and CONTAINER:
       metastable   how many sequences hold 90% of the attention
       attention    how attention gathers on few sequences
@@ -51,18 +52,21 @@ def plot(
       sequences    the top sequences, residues coloured by what they add
 
     Several runs, or a folder of runs, predict together, as in `deeprc predict`. The figures roc, precision-recall,
-    calibration and regression then need CONTAINER. The figures history, kernels and network take one run only.
+    calibration and regression then need CONTAINER, with new repertoires. (For a cross-validation of its own
+    repertoires, draw curves.) The figures history, kernels and network take one run only.
 
     \b
     Examples:
       deeprc plot cohort cohort.h5 --target 'CMV=+' -o cohort.png
       deeprc plot roc runs/cmv -o roc.pdf
+      deeprc plot curves runs/cmv-cv -o curves.pdf
       deeprc plot logos runs/cmv cohort.h5 --class + -o motifs.svg
     """
     from deeprc.drawing import check_figure_path, save_figure
 
     check_figure_path(output)
     runs, container = split_runs_and_container(paths)
-    figure = make_figure(kind, expand_runs(runs), container, FigureOptions(**options), device=device)
+    folders = runs if kind == "curves" else expand_runs(runs)
+    figure = make_figure(kind, folders, container, FigureOptions(**options), device=device)
     save_figure(figure, output)
     click.echo(f"Wrote {output}")

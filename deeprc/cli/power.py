@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import click
 
 from deeprc.cli.options import jobs_option, scheduler_option, seed_option
 from deeprc.cli.progress import show_counts
+from deeprc.cli.signals import show_how_to_continue
 
 __all__ = ["power"]
 
@@ -113,10 +115,11 @@ def power(
         scheduler=scheduler,
     )
     names = split_names(methods)
-    if container is None:
-        _plan_study(given, names, options, output, resume)
-    else:
-        _measure_cohort(container, given, names, options, output, resume)
+    with show_how_to_continue("Continue with the same command and --resume.") if output else nullcontext():
+        if container is None:
+            _plan_study(given, names, options, output, resume)
+        else:
+            _measure_cohort(container, given, names, options, output, resume)
 
 
 def _measure_cohort(

@@ -1,4 +1,4 @@
-"""Single figures of a run, a benchmark or a cohort, by name, for `deeprc plot`."""
+"""Single figures of a run, a cross-validation, a benchmark or a cohort, by name, for `deeprc plot`."""
 
 from __future__ import annotations
 
@@ -113,9 +113,22 @@ class _Request:
             return self.runs.predict(self.dataset)
         from deeprc.runs.run import read_stored_predictions
 
-        self.check_alone("their joint predictions are not stored: give a CONTAINER")
+        self.check_alone(self._explain_missing_predictions())
         self.check_stored("predictions", ": give a CONTAINER, too")
         return read_stored_predictions(self.path)
+
+    def _explain_missing_predictions(self) -> str:
+        """Return what to do if several runs are given without a cohort."""
+        from deeprc.runs.run_folders import find_cross_validation
+
+        folder = find_cross_validation(self.paths)
+        if folder is None:
+            return "their joint predictions are not stored: give a CONTAINER"
+        return (
+            "they are of a cross-validation: `deeprc plot curves "
+            f"{shlex.quote(os.path.relpath(folder))}` draws the curves of its test folds; for new repertoires, give "
+            "their CONTAINER"
+        )
 
     def donors(self, predictions: pd.DataFrame) -> dict[str, int] | None:
         """Return the index of the donor of each repertoire, by its id; None if the metadata sheet did not name donors.
@@ -267,26 +280,10 @@ def _draw_cohort(request: _Request) -> Figure:
 
 
 def _draw_curves(request: _Request) -> Figure:
-    from deeprc.benchmarking.store import holds_benchmark, read_header
-    from deeprc.evaluation.comparison import MethodInfo
-    from deeprc.evaluation.curves import draw_curves_figure
-    from deeprc.evaluation.scoring import choose_scoring
-    from deeprc.evaluation.stored_tables import read_method_predictions
+    from deeprc.interpretation.folder_curves import draw_folder_curves
 
-    request.check_alone("curves are of one folder of a benchmark; give one")
-    if not holds_benchmark(request.path):
-        raise InputError(
-            f"{request.path}: holds no benchmark (no benchmark.yaml); expected one made by `deeprc benchmark`"
-        )
-    header = read_header(request.path)
-    methods = header["methods"]
-    scoring = choose_scoring(str(header.get("kind", "binary")), header.get("classes", ()))
-    predictions = read_method_predictions(request.path / "predictions.tsv", scoring)
-    done = set(predictions["method"])
-    known = [
-        MethodInfo(name, settings["label"], settings["kind"]) for name, settings in methods.items() if name in done
-    ]
-    return draw_curves_figure(predictions, known, scoring)
+    request.check_alone("curves are of one folder of a benchmark or of a cross-validation; give one")
+    return draw_folder_curves(request.path, request.target)
 
 
 @dataclass(frozen=True)
@@ -308,7 +305,7 @@ _KINDS = {
     "logos": _Kind(_draw_logos, "needed", ("target", "repertoire", "class")),
     "kernels": _Kind(_draw_kernels, "needed", ("target", "repertoire", "class")),
     "sequences": _Kind(_draw_sequences, "needed", ("target", "repertoire", "class")),
-    "curves": _Kind(_draw_curves, "unused"),
+    "curves": _Kind(_draw_curves, "unused", ("target",)),
     "network": _Kind(_draw_network, "unused"),
     "cohort": _Kind(_draw_cohort, "unused", ("target",)),
 }
@@ -325,12 +322,13 @@ def make_figure(
     *,
     device: str = "auto",
 ) -> Figure:
-    """Return a figure of a run, of an ensemble of runs, of a benchmark, or of a cohort.
+    """Return a figure of a run, an ensemble of runs, a cross-validation, a benchmark, or a cohort.
 
     Parameters
     ----------
     kind
-        Name of the figure, one of `KINDS`. `cohort` shows a container, `curves` a benchmark, and all others show runs.
+        Name of the figure, one of `KINDS`. `cohort` shows a container, `curves` a benchmark or a
+        cross-validation, and all others show runs.
     source
         Path of the folder, paths of several runs that predict together, or path of the container.
     cohort

@@ -32,6 +32,7 @@ FORMAT, VERSION = "deeprc-bundle", 1
 CARD = "MODEL_CARD.md"
 """File name of the model card."""
 
+_SAVED = ".safetensors"  # ending of files of `save`
 _INDEX = "bundle.json"
 _MIB = 1 << 20
 MAX_BYTES = {
@@ -130,7 +131,8 @@ def unpack_bundle(path: Path) -> UnpackedBundle:
             raise InputError(f"{path}: {error}") from error
         if isinstance(error, _DAMAGED):
             problem = "is neither a run directory nor an intact file of `deeprc pack`"
-            raise InputError(f"{path}: {problem} ({shorten_message(error)})") from error
+            remark = "; an estimator that was saved in Python has its own method `load`" * (path.suffix == _SAVED)
+            raise InputError(f"{path}: {problem} ({shorten_message(error)}){remark}") from error
         raise
     return unpacked
 

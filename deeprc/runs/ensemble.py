@@ -91,12 +91,16 @@ class RunEnsemble:
         return [summary for run in self.runs for summary in run.summaries()]
 
     def predict(
-        self, dataset: RepertoireDataset, *, abstain: bool = False, outputs: Tensor | None = None
+        self,
+        dataset: RepertoireDataset | str | os.PathLike[str],
+        *,
+        abstain: bool = False,
+        outputs: Tensor | None = None,
     ) -> pd.DataFrame:
         """Return the predictions as a table; see `deeprc.runs.predictor.predict`."""
         return predictor.predict(self, dataset, abstain=abstain, outputs=outputs)
 
-    def evaluate(self, dataset: RepertoireDataset) -> Metrics:
+    def evaluate(self, dataset: RepertoireDataset | str | os.PathLike[str]) -> Metrics:
         """Return metrics by part of the split and target; see `deeprc.runs.predictor.evaluate`."""
         return predictor.evaluate(self, dataset)
 

@@ -6,6 +6,7 @@ Letters: B repertoires, T outputs.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError
 from deeprc.evaluation.donors import DonorColumn
 from deeprc.evaluation.metrics import compute_task_metrics
@@ -63,7 +64,11 @@ class Predictor(Protocol):
 
 
 def predict(
-    predictor: Predictor, dataset: RepertoireDataset, *, abstain: bool = False, outputs: Tensor | None = None
+    predictor: Predictor,
+    dataset: RepertoireDataset | str | os.PathLike[str],
+    *,
+    abstain: bool = False,
+    outputs: Tensor | None = None,
 ) -> pd.DataFrame:
     """Return the predictions as a table, and log how the repertoires differ from the training repertoires.
 
@@ -72,7 +77,7 @@ def predict(
     predictor
         A run, several runs together, or a model that was fitted in Python.
     dataset
-        The repertoires.
+        The repertoires, or the path of their container.
     abstain
         Whether predictions are left empty for repertoires whose distance exceeds the level that 5% of training
         repertoires exceed.
@@ -85,6 +90,7 @@ def predict(
     training repertoires (above 1 it exceeds the level); `shift_reason`, which says what is unusual then; and
     `resembles`, the training repertoire with which it shares far more junctions than by chance, with their share.
     """
+    dataset = _open(dataset)
     model, parts = predictor.model, predictor.split_of(dataset)
     shift = measure_shift(predictor.summaries(), dataset, parts)
     for caution in (*find_packed_cautions(predictor.runs, parts), *find_shift_cautions(shift)):
@@ -94,7 +100,11 @@ def predict(
     return add_shift_columns(table, shift, abstain=abstain)
 
 
-def evaluate(predictor: Predictor, dataset: RepertoireDataset) -> Metrics:
+def _open(dataset: RepertoireDataset | str | os.PathLike[str]) -> RepertoireDataset:
+    return open_dataset(dataset) if isinstance(dataset, str | os.PathLike) else dataset
+
+
+def evaluate(predictor: Predictor, dataset: RepertoireDataset | str | os.PathLike[str]) -> Metrics:
     """Return metrics by part of the split ("train", "validation", "test", "new") and target.
 
     For the metrics of a target, see `compute_task_metrics`.
@@ -106,7 +116,7 @@ def evaluate(predictor: Predictor, dataset: RepertoireDataset) -> Metrics:
     InputError
         If no repertoire of the dataset has a label.
     """
-    model = predictor.model
+    dataset, model = _open(dataset), predictor.model
     labels = model.encode_labels(dataset)
     if np.isnan(labels).all():
         raise InputError(

@@ -170,11 +170,11 @@ class Run:
         with name_bundle_in_errors(self.bundle):
             return [replace(read_summary(self.path), identities=learned)]
 
-    def predict(self, dataset: RepertoireDataset, *, abstain: bool = False) -> pd.DataFrame:
+    def predict(self, dataset: RepertoireDataset | str | os.PathLike[str], *, abstain: bool = False) -> pd.DataFrame:
         """Return the predictions as a table; see `deeprc.runs.predictor.predict`."""
         return predictor.predict(self, dataset, abstain=abstain)
 
-    def evaluate(self, dataset: RepertoireDataset) -> Metrics:
+    def evaluate(self, dataset: RepertoireDataset | str | os.PathLike[str]) -> Metrics:
         """Return metrics by part of the split and target; see `deeprc.runs.predictor.evaluate`."""
         return predictor.evaluate(self, dataset)
 

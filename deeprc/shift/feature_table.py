@@ -268,8 +268,10 @@ def _compute_size_features(dataset: RepertoireDataset, profiles: Sequence[Repert
     clonal = [np.where(kept > 1, diversity[:, DIVERSITY_FEATURES.index(name)], np.nan) for name in names]
     with np.errstate(divide="ignore", invalid="ignore"):
         relative_variance = np.maximum(np.exp(-clonal[2]) - 1 / kept, 0)  # squared coefficient of variation, by n
-    read = np.array([[profile.report.rows_read] for profile in profiles], float)
-    dropped = np.array([[sum(profile.report.dropped.values())] for profile in profiles], float)
+    # A file may hold other chains or not: such rows say nothing about the repertoire of this chain.
+    others = np.array([[profile.report.dropped.get("other_locus", 0)] for profile in profiles], float)
+    read = np.array([[profile.report.rows_read] for profile in profiles], float) - others
+    dropped = np.array([[sum(profile.report.dropped.values())] for profile in profiles], float) - others
     is_known = np.array([[bool(profile.report.format)] for profile in profiles])
     return [
         _make_numeric_feature("depth", "depth", "log", kept),

@@ -286,3 +286,12 @@ def test_headers_that_cannot_be_used(text: str, message: str, tmp_path: Path) ->
 def test_a_folder_without_a_header(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"holds no benchmark \(no benchmark.yaml\); choose another `output`"):
         read_header(tmp_path)
+
+
+def test_a_continuation_says_if_there_is_nothing_to_continue(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        ResultStore(tmp_path / "a", HEADER)
+        ResultStore(tmp_path / "a", HEADER, resume=True)
+        assert caplog.messages == []
+        ResultStore(tmp_path / "b", HEADER, resume=True)
+    assert caplog.messages == [f"{tmp_path / 'b'}: there is nothing to continue here, so all jobs are run"]

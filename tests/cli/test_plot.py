@@ -168,7 +168,11 @@ def test_top_sequences_of_a_class(run: Run, folder: Path, cohort: RepertoireData
             ["sequences", "{cohort}", "--class", "ill"],
             "no class 'ill': expected one of status: case, status: healthy, grade: high",
         ),
-        (["curves"], "holds no benchmark (no benchmark.yaml); expected one made by `deeprc benchmark`"),
+        (
+            ["curves"],
+            "holds no benchmark (no benchmark.yaml) and no cross-validation (no cv.yaml); expected a folder of "
+            "`deeprc benchmark` or `deeprc cv`",
+        ),
     ],
 )
 def test_what_cannot_be_drawn_is_said_in_a_line(
@@ -248,6 +252,8 @@ def test_curves_of_a_benchmark(tmp_path: Path) -> None:
     left, right = make_figure("curves", tmp_path).axes
     assert len(left.lines) == 3
     assert sorted(text.get_text().split()[-1] for text in right.get_legend().get_texts()) == ["A", "B", "chance"]
+    with pytest.raises(InputError, match=r"a benchmark has one target, found `target=status`$"):
+        make_figure("curves", tmp_path, options=FigureOptions(target="status"))
 
 
 @pytest.mark.slow

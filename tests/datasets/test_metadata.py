@@ -356,7 +356,7 @@ def test_commas_of_other_sheets_are_text(tmp_path: Path, caplog: pytest.LogCaptu
     assert table["loci"].tolist() == ["2,24", "1,3"]
     assert [record.getMessage() for record in caplog.records] == [
         f"{path}: these columns are text, because their numbers have commas: loci; if they are numbers, write decimal "
-        "points and no commas"
+        "points and no commas, or in a spreadsheet program turn these cells from text into numbers"
     ]
 
 
@@ -398,7 +398,12 @@ def test_columns_with_values_and_without_a_name_are_left_out_with_a_warning(
     assert found.repertoire_ids == ("a", "b")
     assert found.table.columns.tolist() == ["ID", "y"]
     assert caplog.messages == (
-        [f"{path}: columns without a name are left out, though they have values: {warned}"] if warned else []
+        [
+            f"{path}: columns without a name are left out, though they have values: {warned}; all names must be in one "
+            "row, and rows above it must be deleted"
+        ]
+        if warned
+        else []
     )
 
 

@@ -9,7 +9,7 @@ from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.plan import BAD_FILES_ADVICE
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.datasets.readers import match_reader, read_header, read_rows
-from deeprc.datasets.unmatched import explain_different_names
+from deeprc.datasets.unmatched import explain_different_names, explain_longer_names
 from deeprc.errors import InputError
 
 CHANGED = (
@@ -161,6 +161,29 @@ def test_what_names_may_have_been() -> None:
         assert "looks like a date" in explain_different_names([[name]], ["x"])
     expected = CHANGED.replace("they", "2 of 3")
     assert explain_different_names([["P-01"], ["P-02"], ["P-03"]], ["p_1", "p_2"]) == expected
+
+
+def test_files_whose_names_are_longer_than_the_ids(tmp_path: Path) -> None:
+    write_files(tmp_path, "p1_a_TCRB.tsv", "p2_a_TCRB.tsv")
+    (tmp_path / "sheet.tsv").write_text("sample\tx\nP1-A\t1\nP2-A\t2\n")
+    message = (
+        "no file for 2 rows: P1-A, P2-A (by column 'sample'); names of files have more letters, such as p1_a_TCRB.tsv "
+        "for 'P1-A': name each file in a column 'file' of the sheet, with the same case of letters"
+    )
+    assert f"sheet.tsv: {message}; no row of " in fails(tmp_path)
+    assert message in [each.message for each in check_cohort(tmp_path / "files", tmp_path / "sheet.tsv").findings]
+
+
+def test_longer_names_must_be_those_of_single_rows() -> None:
+    def explain(rows: list[str], *files: str) -> str:
+        return explain_longer_names([[row] for row in rows], map(Path, files))
+
+    remark = "names of files have more letters, such as x_S1_L001.tsv for 'S1': name each file in a column 'file'"
+    assert explain(["S1", "S2"], "x_S1_L001.tsv", "x_S10_L001.tsv").startswith(remark)
+    assert explain(["S1", "S2", "S3"], "x_S1_L001.tsv") == ""  # fewer than half of the rows
+    assert explain(["S1"], "a_S1.tsv", "b_S1.tsv") == ""  # two files have it
+    assert explain(["S1", "L1"], "S1_L1.tsv") == ""  # two rows have one file
+    assert explain(["S"], "S1.tsv") == ""  # no whole part
 
 
 # -- headers ----------------------------------------------------------------------------------------------------------

@@ -15,7 +15,8 @@ from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.motif_stability import count_motifs
-from deeprc.interpretation.report.cv_report import _pivot_classes
+from deeprc.interpretation.plotting import FigureOptions, make_figure
+from deeprc.interpretation.report.cv_curves import _pivot_classes
 from tests.interpretation.test_report import Page
 
 pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
@@ -157,3 +158,18 @@ def test_repeats_that_have_not_ended_are_not_of_the_report(folder: Path, tmp_pat
     (copy / "cv.yaml").write_text(header.replace("repeats: 2", "repeats: 5"))
     deeprc.report(copy, output=page)
     assert "--folds 3 --repeats 2" in Page(page.read_text(encoding="utf-8")).words
+
+
+def test_curves_are_of_predictions_that_left_the_repertoire_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = "status=case, grade, age"
+    with pytest.raises(InputError, match=f"cv: expected one target \\(`target`\\): {names}$"):
+        make_figure("curves", folder)
+    with pytest.raises(InputError, match=f"cv: no target 'status'; its targets: {names}$"):
+        make_figure("curves", folder, options=FigureOptions(target="status"))
+    auc = json.loads((folder / "metrics.json").read_text())["status=case"]["auc"]
+    legend = make_figure("curves", folder, options=FigureOptions(target="status=case")).axes[1].get_legend()
+    assert legend.get_texts()[0].get_text().split()[0] == f"{auc:.3f}"
+    monkeypatch.chdir(folder.parent)
+    runs = sorted((folder / "runs").iterdir())
+    with pytest.raises(InputError, match="`deeprc plot curves cv` draws the curves of its test folds"):
+        make_figure("roc", runs, options=FigureOptions(target="status=case"))

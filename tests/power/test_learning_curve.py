@@ -324,6 +324,23 @@ def test_the_command_on_a_cohort(
     assert capsys.readouterr().out.endswith("Nothing was written; --output FOLDER keeps the tables.\n")
 
 
+@pytest.mark.parametrize(("options", "shown"), [(["-o", "{folder}"], 1), ([], 0)])
+def test_an_interruption_says_how_to_continue(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    shown: int,
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("deeprc.power.learning_curve.measure_learning_curve", stop)
+    words = [word.format(folder=tmp_path / "power") for word in options]
+    assert run("c.h5", "--target", "status=case", *words) == 130
+    assert capsys.readouterr().err.count("Interrupted. Continue with the same command and --resume.\n") == shown
+
+
 @pytest.mark.slow
 def test_the_command_on_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--repertoires", "70", "--depth", "1000", "--witness-rate", "0.05"]

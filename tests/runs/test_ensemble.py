@@ -62,6 +62,7 @@ def test_the_runs_share_their_test_side_and_rotate_the_others(runs: list[Run], c
 def test_log_odds_and_numbers_are_the_means_of_the_runs(runs: list[Run], cohort: RepertoireDataset) -> None:
     table = RunEnsemble(tuple(runs)).predict(cohort)
     members = [run.predict(cohort) for run in runs]
+    pd.testing.assert_frame_equal(runs[0].predict(cohort.container.path), members[0])
     own, each = ([run.tasks[i].calibration for run in runs] for i in (0, 1))
     odds = [
         (np.log(p / (1 - p)) - c.intercept) / c.slope

@@ -183,6 +183,9 @@ def test_the_same_contents_give_the_same_bytes_and_no_other_file_is_replaced(
     assert (tmp_path / "again.deeprc").read_bytes() == packed.read_bytes()
     deeprc.pack(run.path, tmp_path / "again.deeprc")
     (tmp_path / "mine.txt").write_text("mine")
+    (tmp_path / "mine.safetensors").write_bytes(b"x" * 100)
+    with pytest.raises(InputError, match=r"; an estimator that was saved in Python has its own method `load`$"):
+        deeprc.load(tmp_path / "mine.safetensors")
     with pytest.raises(InputError, match=r"mine\.txt: is neither a run directory nor an intact file"):
         deeprc.pack(run.path, tmp_path / "mine.txt")
     assert (tmp_path / "mine.txt").read_text() == "mine"

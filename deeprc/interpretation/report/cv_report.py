@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from deeprc.evaluation.comparison import MethodInfo
 from deeprc.evaluation.parse_folds import LEAVE_ONE_OUT
-from deeprc.evaluation.scoring import choose_scoring
-from deeprc.evaluation.scoring_base import Scoring
 from deeprc.evaluation.significance import format_p_value
 from deeprc.evaluation.strata import StratifiedAuc
-from deeprc.interpretation.report.cv_results import (
-    StoredCrossValidation,
-    TargetMetrics,
-    list_classes,
-    read_cross_validation,
-)
+from deeprc.interpretation.report.cv_curves import METHOD, convert_to_comparison
+from deeprc.interpretation.report.cv_results import StoredCrossValidation, TargetMetrics, read_cross_validation
 from deeprc.interpretation.report.number_tables import MEASURE_NOTES, MEASURES, make_within_table
 from deeprc.interpretation.report.origin import format_adjust_options
 from deeprc.interpretation.report.page import (
@@ -48,7 +39,6 @@ from deeprc.shift.sketches import SKETCHES_FILE
 
 __all__ = ["write_cv_report"]
 
-_METHOD = MethodInfo("deeprc", "DeepRC")
 _CONTENTS = [
     ("figure", "How good is it?"),
     ("controls", "Control methods"),
@@ -251,7 +241,7 @@ def _make_figures(result: StoredCrossValidation, name: str) -> list[Figure]:
 
     if result.metrics[name].n == 0:
         return []
-    scoring, table = _convert_to_comparison(result, name)
+    scoring, table = convert_to_comparison(result, name)
     first = table[table["repeat"] == 0]
     if scoring.kind == "regression":
         description = (
@@ -259,12 +249,12 @@ def _make_figures(result: StoredCrossValidation, name: str) -> list[Figure]:
         )
         return [
             render_figure(
-                draw_curves_figure(first, [_METHOD], scoring), f"Predictions of {name}", description, description
+                draw_curves_figure(first, [METHOD], scoring), f"Predictions of {name}", description, description
             )
         ]
     figures = []
     try:
-        figure = draw_curves_figure(table, [_METHOD], scoring)
+        figure = draw_curves_figure(table, [METHOD], scoring)
     except NoCurveError:
         pass
     else:
@@ -277,46 +267,10 @@ def _make_figures(result: StoredCrossValidation, name: str) -> list[Figure]:
     )
     figures.append(
         render_figure(
-            draw_reliability_figure(first, [_METHOD], scoring), f"Reliability of {name}", description, description
+            draw_reliability_figure(first, [METHOD], scoring), f"Reliability of {name}", description, description
         )
     )
     return figures
-
-
-def _convert_to_comparison(result: StoredCrossValidation, name: str) -> tuple[Scoring, pd.DataFrame]:
-    """Return the scoring of a target, and its predictions in the form of a benchmark's, with their repeat."""
-    table = result.predictions
-    rows = table[table["target"] == name]
-    classes = list_classes(table, name)
-    if len(rows):
-        kind = "regression" if result.is_regression(name) else "binary"
-        scoring = choose_scoring(kind, ())
-        values = {"prediction": rows["prediction"]} if kind == "regression" else {"score": rows["log_odds"]}
-        compared = rows[["repertoire_id", "repeat", "fold", "label", "probability"]].assign(**values)
-    else:
-        scoring, compared = choose_scoring("multiclass", classes), _pivot_classes(table, name, classes)
-    compared = compared[compared["label"].notna()]
-    fold = compared["repeat"] * (int(table["fold"].max()) + 1) + compared["fold"]
-    ids = compared["repertoire_id"].astype(str) + " (" + compared["repeat"].astype(str) + ")"
-    return scoring, compared.assign(method=_METHOD.name, fold=fold, repertoire_id=ids)
-
-
-def _pivot_classes(table: pd.DataFrame, name: str, classes: Sequence[str]) -> pd.DataFrame:
-    """Return predictions of several classes with one row per repertoire, and the name of its class as label."""
-    key_columns, parts = ["repertoire_id", "repeat", "fold"], []
-    for class_name in classes:
-        rows = table[table["target"] == f"{name}={class_name}"].set_index(key_columns)
-        part = {
-            f"score={class_name}": rows["log_odds"],
-            f"probability={class_name}": rows["probability"],
-            f"is {class_name}": rows["label"],
-        }
-        parts.append(pd.DataFrame(part))
-    wide = pd.concat(parts, axis=1).reset_index()
-    member = wide[[f"is {class_name}" for class_name in classes]].to_numpy(np.float64)
-    index = np.where(np.isnan(member), -1, member).argmax(axis=1)
-    label: Any = np.where(np.isnan(member).any(axis=1), None, np.array(classes, object)[index])
-    return wide.assign(label=label)
 
 
 def _format_command(header: CrossValidationHeader, folder: Path) -> str:
