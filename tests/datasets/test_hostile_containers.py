@@ -377,6 +377,46 @@ def test_numbers_that_no_table_holds(victim, tmp_path):
         Container(change(victim, tmp_path / "c.h5", alter))
 
 
+def make_number_type(size, precision):
+    kind = h5py.h5t.STD_I32LE.copy()
+    kind.set_size(size)
+    kind.set_precision(precision)
+    return kind
+
+
+UNKNOWN = "expected numbers or texts of fixed length, found others: "
+LAYOUT = "expected plain numbers, found another layout of "
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (make_number_type(16, 128), f"{UNKNOWN}data type '<i16' not understood"),
+        (h5py.h5t.UNIX_D32LE, f"{UNKNOWN}No NumPy equivalent"),
+        (make_number_type(4, 17), f"{LAYOUT}int32"),
+        (h5py.h5t.STD_B64LE, f"{LAYOUT}uint64"),
+    ],
+)
+@pytest.mark.parametrize("name", ["residues", "repertoire_ids", "metadata/status"])
+def test_types_that_no_container_has(victim, tmp_path, name, kind, message):
+    def alter(file):
+        n = len(file[name])
+        del file[name]
+        h5py.h5d.create(file.id, name.encode(), kind, h5py.h5s.create_simple((n,)))
+
+    with pytest.raises(InputError, match=rf"c\.h5: the container is damaged: /{name}: {message}"):
+        Container(change(victim, tmp_path / "c.h5", alter))
+
+
+def test_an_attribute_of_a_number_of_128_bits(victim, tmp_path):
+    def alter(file):
+        del file.attrs["version"]
+        h5py.h5a.create(file.id, b"version", make_number_type(16, 128), h5py.h5s.create(h5py.h5s.SCALAR))
+
+    with pytest.raises(InputError, match="/: attribute 'version': expected a whole number of at most 64 bits"):
+        Container(change(victim, tmp_path / "c.h5", alter))
+
+
 def test_a_dataset_with_many_links(victim, tmp_path):
     def alter(file):
         for number in range(20):
