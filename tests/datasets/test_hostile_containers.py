@@ -417,6 +417,14 @@ def test_an_attribute_of_a_number_of_128_bits(victim, tmp_path):
         Container(change(victim, tmp_path / "c.h5", alter))
 
 
+def test_more_names_of_a_gene_than_codes(victim, tmp_path):
+    def alter(file):
+        file["v_call"].attrs["vocabulary"] = np.array([b"%d" % number for number in range(65_537)])
+
+    with pytest.raises(InputError, match=r"c\.h5: .*/v_call: expected at most 65,536 names, found 65,537"):
+        Container(change(victim, tmp_path / "c.h5", alter))
+
+
 def test_a_dataset_with_many_links(victim, tmp_path):
     def alter(file):
         for number in range(20):
