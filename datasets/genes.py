@@ -90,7 +90,7 @@ class GeneMapping:
     mouse: tuple[str, ...]
 
 
-@lru_cache(maxsize=1 << 14)  # the repertoires of a cohort share their names
+@lru_cache(maxsize=1 << 17)  # the repertoires of a cohort share their names, at most 65,536 of each gene
 def normalise_gene(name: str) -> GeneName:
     """Return the IMGT name of one gene call; see the module's text for the rules.
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from deeprc.calibration import compute_mean_and_scale
 from deeprc.errors import InputError
 from deeprc.targets import format_class_counts, name_classes
-from deeprc.tasks import COMPARE, Task
+from deeprc.tasks import COMPARE, LARGEST_NUMBER, Task
 
 __all__ = ["describe_classes", "encode_labels", "set_label_scale"]
 
@@ -49,7 +49,8 @@ def describe_classes(task: Task, metadata: pd.DataFrame) -> str:
 def encode_labels(tasks: Sequence[Task], metadata: pd.DataFrame) -> NDArray[np.float64]:
     """Return the labels, (B, number of tasks) float64: 0 or 1, the index of the class, or the number; NaN if missing.
 
-    A class that the task does not know, and text where it needs numbers, count as missing, with a warning.
+    A class that the task does not know, and text or numbers above `LARGEST_NUMBER` where it needs numbers, count as
+    missing, with a warning.
 
     Raises
     ------
@@ -89,11 +90,15 @@ def _encode_class_labels(task: Task, values: pd.Series[Any]) -> NDArray[np.float
 
 
 def _encode_numeric_labels(task: Task, values: pd.Series[Any]) -> NDArray[np.float64]:
-    numbers = pd.to_numeric(values, errors="coerce")
-    unusable = values[numbers.isna() & values.notna()]
+    numbers = pd.to_numeric(values, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    usable = np.abs(numbers) <= LARGEST_NUMBER
+    unusable = values[~usable & values.notna()]
     if len(unusable):
-        _logger.warning("target %r: %r is not a number; such repertoires have no label", task.name, unusable.iloc[0])
-    return numbers.to_numpy(np.float64, na_value=np.nan)
+        _logger.warning(
+            "target %r: %r is not a number up to %g; such repertoires have no label",
+            *(task.name, unusable.tolist()[0], LARGEST_NUMBER),
+        )
+    return np.where(usable, numbers, np.nan)
 
 
 def set_label_scale(tasks: Sequence[Task], training_labels: NDArray[np.float64]) -> list[Task]:

@@ -14,7 +14,7 @@ import pytest
 
 from deeprc.config import load_config
 from deeprc.datasets.container import Container, is_container
-from deeprc.datasets.container_file import write_metadata
+from deeprc.datasets.container_file import update_checksum, write_metadata
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.provenance import read_preprocessing, read_simulation
 from deeprc.errors import InputError
@@ -432,6 +432,21 @@ def test_a_dataset_with_many_links(victim, tmp_path):
 
     with pytest.raises(InputError, match=r"c\.h5: .*/residues: expected one link to it, found 21"):
         Container(change(victim, tmp_path / "c.h5", alter))
+
+
+def test_numbers_of_16_bits_are_groups(victim, tmp_path):
+    """pandas refuses to group by them."""
+
+    def alter(file):
+        name, n = file["metadata/age"].attrs["name"], len(file["repertoire_ids"])
+        del file["metadata/age"]
+        file.create_dataset("metadata/age", data=np.arange(n).astype(np.float16) / 2).attrs["name"] = name
+
+    path = change(victim, tmp_path / "c.h5", alter)
+    update_checksum(path)
+    ages = Container(path).metadata["age"]
+    assert ages.dtype == np.float64
+    assert ages.groupby(ages).size().index.tolist() == [number / 2 for number in range(len(ages))]
 
 
 def test_a_table_without_columns(victim, tmp_path):
