@@ -449,6 +449,15 @@ def test_numbers_of_16_bits_are_groups(victim, tmp_path):
     assert ages.groupby(ages).size().index.tolist() == [number / 2 for number in range(len(ages))]
 
 
+@pytest.mark.parametrize("name", ["\ufffe", "a\uffff", "a\u202eb"])
+def test_a_name_that_no_figure_can_show(victim, tmp_path, name):
+    def alter(file):
+        file["metadata/status"].attrs["name"] = np.bytes_(name.encode())
+
+    with pytest.raises(InputError, match=r"/metadata/status: attribute 'name': expected no control characters, found "):
+        Container(change(victim, tmp_path / "c.h5", alter))
+
+
 def test_a_table_without_columns(victim, tmp_path):
     def alter(file):
         file["metadata"].attrs["columns"] = np.zeros(0, "S1")
