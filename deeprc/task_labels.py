@@ -16,7 +16,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.calibration import compute_mean_and_scale
-from deeprc.errors import InputError
+from deeprc.documents import abbreviate
+from deeprc.errors import InputError, cut_name
 from deeprc.targets import format_class_counts, name_classes
 from deeprc.tasks import COMPARE, LARGEST_NUMBER, Task
 
@@ -84,7 +85,7 @@ def _encode_class_labels(task: Task, values: pd.Series[Any]) -> NDArray[np.float
     if unknown and not task.drops_others:
         _logger.warning(
             "target %r: the class %r is none of %s; repertoires of such classes have no label",
-            *(task.name, min(unknown), ", ".join(task.classes)),
+            *(task.name, cut_name(min(unknown)), ", ".join(task.classes)),
         )
     return np.array([index.get(value, np.nan) for value in text], np.float64)
 
@@ -95,8 +96,8 @@ def _encode_numeric_labels(task: Task, values: pd.Series[Any]) -> NDArray[np.flo
     unusable = values[~usable & values.notna()]
     if len(unusable):
         _logger.warning(
-            "target %r: %r is not a number up to %g; such repertoires have no label",
-            *(task.name, unusable.tolist()[0], LARGEST_NUMBER),
+            "target %r: %s is not a number up to %g; such repertoires have no label",
+            *(task.name, abbreviate(unusable.tolist()[0]), LARGEST_NUMBER),
         )
     return np.where(usable, numbers, np.nan)
 

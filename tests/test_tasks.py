@@ -159,6 +159,15 @@ def test_a_number_that_no_mean_can_hold_is_no_label(value: object, caplog: pytes
     assert f"target 'age': {value!r} is not a number up to " in caplog.text
 
 
+@pytest.mark.parametrize("target", ["sign", "age:regression"])
+def test_a_long_value_is_cut_in_a_warning(target: str, caplog: pytest.LogCaptureFixture) -> None:
+    (task,) = parse_tasks([target], METADATA)
+    with caplog.at_level(logging.WARNING):
+        encode_labels([task], pd.DataFrame({task.column: ["x" * 30_000]}))
+    assert "xxx" in caplog.text
+    assert len(caplog.text) < 500
+
+
 def test_multitask_loss_by_hand() -> None:
     tasks = [
         Task("a", "a", "binary", ("0", "1"), weight=2.0),
