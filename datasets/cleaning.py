@@ -42,6 +42,8 @@ Merge = Literal["genes", "junction", "none"]
 
 _MAX_COUNT = int(np.iinfo(np.uint32).max)
 _MAX_GENES = int(np.iinfo(np.uint16).max)
+_MAX_FOUND_NAMES = 1 << 18
+"""Largest number of gene names that are looked up, in any spelling: a million takes a minute."""
 _LAST_RESIDUES = {"TRAJ33": "W", "TRAJ35": "C", "TRAJ38": "W", "TRAJ55": "W"}  # at IMGT position 118
 # If all but a tenth of a file's CDR3s look like junctions, and there are at least so many CDR3s, they are junctions.
 _MAX_OTHERS = 10  # one in so many may be of the other kind
@@ -155,8 +157,12 @@ def examine_file(rows: RawRows, path: Path | str = "") -> FileFacts:
     Raises
     ------
     InputError
-        If there are at least ten such CDR3s, and more than a tenth of them are of either kind.
+        If there are at least ten such CDR3s, and more than a tenth of them are of either kind; or if a column has too
+        many gene names.
     """
+    for column in rows.genes.values():
+        if len(column.vocabulary) > _MAX_FOUND_NAMES:
+            raise _make_too_many_genes_error()
     mouse_columns = frozenset(name for name, column in rows.genes.items() if find_mouse_genes(column.vocabulary))
     return FileFacts(_has_junctions_as_cdr3s(rows, path), mouse_columns)
 
@@ -349,8 +355,12 @@ def _normalise_gene_calls(column: Categorical, mapping: GeneMapping, kept: NDArr
     if not any(calls.vocabulary):
         return None
     if len(calls.vocabulary) > _MAX_GENES:
-        raise InputError(f"a column of genes has more than {_MAX_GENES:,} different names; does it really hold genes?")
+        raise _make_too_many_genes_error()
     return Categorical(calls.codes.astype(np.uint16), calls.vocabulary)
+
+
+def _make_too_many_genes_error() -> InputError:
+    return InputError(f"a column of genes has more than {_MAX_GENES:,} different names; does it really hold genes?")
 
 
 def _count_names(names: Sequence[str], codes: NDArray[np.integer[Any]]) -> dict[str, int]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from deeprc.available_memory import count_available_bytes
 from deeprc.datasets.categorical import Categorical
+from deeprc.datasets.checksum import compute_checksum
 from deeprc.datasets.container_check import is_checked, make_content_checks, remember_checked
 from deeprc.datasets.container_header import (
     EXPECTED,
@@ -29,7 +30,6 @@ from deeprc.datasets.container_header import (
 )
 from deeprc.datasets.hdf5 import (
     BlockCheck,
-    compute_checksum,
     convert_hdf5_errors,
     iterate_blocks,
     list_members,

@@ -27,6 +27,9 @@ __all__ = ["is_checked", "make_content_checks", "remember_checked", "remember_wr
 _WORTH_REMEMBERING = 1 << 26
 """Size in bytes from which a note of the check is kept; a smaller container is checked again in a moment."""
 
+_MAX_GENES = 1 << 16
+"""Number of different codes of 16 bits: a container has no more names of a gene."""
+
 _NOTE = "checked.json"
 
 _CHECKED: set[tuple[Path, FileStamp]] = set()
@@ -70,6 +73,8 @@ def make_content_checks(container: Container) -> dict[str, BlockCheck]:
     for name, genes in sequences.genes.items():
         _check_number(f"/{name}", "values", n, len(genes.codes))
         checks[name] = _make_range_check(f"/{name}", 0, len(genes.vocabulary) - 1)
+        if len(genes.vocabulary) > _MAX_GENES:
+            raise ValueError(f"/{name}: expected at most {_MAX_GENES:,} names, found {len(genes.vocabulary):,}")
         if len(set(genes.vocabulary)) != len(genes.vocabulary):
             raise ValueError(f"/{name}: expected a vocabulary of different names, found one twice")
     if sequences.witness is not None:

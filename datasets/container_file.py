@@ -16,9 +16,10 @@ import numpy as np
 import pandas as pd
 
 from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.datasets.checksum import compute_checksum
 from deeprc.datasets.container import Container
 from deeprc.datasets.container_header import FORMAT, VERSION
-from deeprc.datasets.hdf5 import MAX_MEMBERS, compute_checksum, convert_hdf5_errors, encode_texts
+from deeprc.datasets.hdf5 import MAX_MEMBERS, convert_hdf5_errors, encode_texts
 from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError
 

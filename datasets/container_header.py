@@ -211,7 +211,8 @@ def _read_metadata_table(
         numbers = map_values(path, dataset)
         if len(numbers) > n_repertoires:
             raise ValueError(f"/metadata: expected {n_repertoires:,} rows, found {len(numbers):,}")
-        columns[name] = pd.Series(np.array(numbers))
+        # pandas cannot group by numbers of 16 bits
+        columns[name] = pd.Series(np.array(numbers, np.float64 if numbers.dtype.kind == "f" else None))
     lengths = {len(column) for column in columns.values()}
     if len(lengths) > 1:
         raise ValueError(f"/metadata: expected columns of one length, found {sorted(lengths)}")

@@ -112,10 +112,13 @@ class Repertoire:
         """
         content = hashlib.blake2b(self.digest().encode(), digest_size=16)
         for calls in self.genes.values():
-            if not any(calls.vocabulary[code] for code in calls.count_occurrences().nonzero()[0]):
+            occurring = calls.count_occurrences().nonzero()[0]
+            names = [calls.vocabulary[code] for code in occurring]
+            if not any(names):
                 continue
-            names = [hashlib.blake2b(name.encode(), digest_size=8).digest() for name in calls.vocabulary]
-            content.update(np.array(names, "V8")[calls.codes].data)
+            hashes = np.zeros(len(calls.vocabulary), "V8")
+            hashes[occurring] = [hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names]
+            content.update(hashes[calls.codes].data)
         return content.hexdigest()
 
     def to_frame(self, rows: ArrayLike | None = None) -> pd.DataFrame:

@@ -90,7 +90,7 @@ class GeneMapping:
     mouse: tuple[str, ...]
 
 
-@lru_cache(maxsize=1 << 14)  # the repertoires of a cohort share their names
+@lru_cache(maxsize=1 << 17)  # the repertoires of a cohort share their names, at most 65,536 of each gene
 def normalise_gene(name: str) -> GeneName:
     """Return the IMGT name of one gene call; see the module's text for the rules.
 
@@ -110,7 +110,12 @@ def select_best_hits(name: str) -> str:
 
 def find_mouse_genes(names: Sequence[str]) -> tuple[str, ...]:
     """Return those of a file's names that only mouse genes have."""
-    return tuple(name for name in names if normalise_gene(name).level == "unrecognised" and _is_mouse_gene(name))
+    return _select_mouse_genes((name, normalise_gene(name)) for name in names)
+
+
+def _select_mouse_genes(pairs: Iterable[tuple[str, GeneName]]) -> tuple[str, ...]:
+    """Return those of the found names, each with its gene, that only mouse genes have."""
+    return tuple(name for name, gene in pairs if gene.level == "unrecognised" and _is_mouse_gene(name))
 
 
 def normalise_genes(names: Sequence[str], *, of_mice: bool | None = None) -> GeneMapping:
@@ -122,7 +127,7 @@ def normalise_genes(names: Sequence[str], *, of_mice: bool | None = None) -> Gen
     """
     genes = [normalise_gene(name) for name in names]
     pairs = list(zip(names, genes, strict=True))
-    mouse = find_mouse_genes(names)
+    mouse = _select_mouse_genes(pairs)
     if mouse if of_mice is None else of_mice:
         genes = [
             _keep_unrecognised(name.strip()) if name.strip().upper().startswith("TCR") else gene for name, gene in pairs

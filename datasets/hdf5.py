@@ -7,9 +7,8 @@ never read here (`deeprc.datasets.legacy_texts` reads it for containers of versi
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,18 +20,18 @@ from numpy.typing import DTypeLike, NDArray
 from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError, quote
 from deeprc.files import check_regular_file
-from deeprc.progress import open_step
 
 __all__ = [
     "MAX_MEMBERS",
     "BlockCheck",
     "check_texts",
-    "compute_checksum",
+    "convert_attribute_to_bytes",
     "convert_hdf5_errors",
     "encode_texts",
     "has_attribute",
     "is_fixed_text",
     "iterate_blocks",
+    "list_attributes",
     "list_members",
     "map_values",
     "open_hdf5",
@@ -56,9 +55,6 @@ _MAX_TEXT_BYTES = 1 << 28
 
 MAX_MEMBERS = 1 << 15
 """Largest number of members of a group, such as columns of the metadata: HDF5 needs some seconds to list so many."""
-
-_WORDS = 512
-"""Number of columns of 64-bit words from which a block's checksum is made."""
 
 
 @contextmanager
@@ -94,8 +90,8 @@ def list_members(group: h5py.Group) -> dict[str, h5py.Group | h5py.Dataset]:
     Raises
     ------
     ValueError
-        If there is anything else: a link to another place or another file, or a stored data type; or if there are more
-        than `MAX_MEMBERS`.
+        If there is anything else: a link to another place or another file, a stored data type, or values of a type that
+        no container has; or if there are more than `MAX_MEMBERS`.
     """
     if len(group) > MAX_MEMBERS:
         raise ValueError(f"{group.name}: expected at most {MAX_MEMBERS:,} datasets and groups, found {len(group):,}")
@@ -109,7 +105,20 @@ def list_members(group: h5py.Group) -> dict[str, h5py.Group | h5py.Dataset]:
             raise ValueError(f"{_join_path(group, name)}: expected one link to it, found {n_links:,}")
         if not isinstance(members[name], h5py.Dataset | h5py.Group):
             raise ValueError(f"{_join_path(group, name)}: expected a dataset or a group, found a data type")
+        if isinstance(members[name], h5py.Dataset):
+            _check_type(members[name])
     return members
+
+
+def _check_type(dataset: h5py.Dataset) -> None:
+    """Raise ValueError if numpy does not know a dataset's type, or would take its bytes for other numbers."""
+    stored = dataset.id.get_type()
+    try:
+        is_plain = stored.dtype.kind not in "iuf" or stored == h5py.h5t.py_create(stored.dtype)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{dataset.name}: expected numbers or texts of fixed length, found others: {error}") from error
+    if not is_plain:  # such as 17 bits of 32, or a number of 8 bytes in 16
+        raise ValueError(f"{dataset.name}: expected plain numbers, found another layout of {stored.dtype}")
 
 
 def _check_names(owner: h5py.Group | h5py.Dataset, what: str, names: Iterable[str | bytes]) -> Iterator[str]:
@@ -165,6 +174,11 @@ def map_values(path: Path, dataset: h5py.Dataset, dtype: DTypeLike | None = None
     return np.memmap(path, dataset.dtype, mode="c", offset=offset, shape=dataset.shape)
 
 
+def list_attributes(member: h5py.Group | h5py.Dataset) -> list[str]:
+    """Return the names of the attributes of a group or dataset; raise ValueError if one is not UTF-8."""
+    return list(_check_names(member, "the name of an attribute", member.attrs))
+
+
 def has_attribute(member: h5py.Group | h5py.Dataset, name: str) -> bool:
     """Return whether a group or dataset has an attribute, without reading it."""
     return bool(h5py.h5a.exists(member.id, name.encode()))
@@ -179,8 +193,9 @@ def read_integer_attribute(member: h5py.Group | h5py.Dataset, name: str) -> int:
         If it is missing or anything else.
     """
     attribute = _open_attribute(member, name)
-    if attribute.get_type().get_class() != h5py.h5t.INTEGER or attribute.shape != ():
-        raise ValueError(f"{member.name}: attribute {name!r}: expected a whole number")
+    kind = attribute.get_type()
+    if kind.get_class() != h5py.h5t.INTEGER or kind.get_size() not in (1, 2, 4, 8) or attribute.shape != ():
+        raise ValueError(f"{member.name}: attribute {name!r}: expected a whole number of at most 64 bits")
     return int(member.attrs[name])
 
 
@@ -312,71 +327,18 @@ def iterate_blocks(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
         yield values[start : start + step]
 
 
-def compute_checksum(file: h5py.File, path: Path, checks: Mapping[str, BlockCheck] | None = None) -> str:
-    """Return a checksum of all that a file holds, apart from the attribute `checksum` of its root.
-
-    It finds changes by a disk or a transfer. It is not a signature: who alters a file on purpose can compute it again.
-
-    Parameters
-    ----------
-    file, path
-        Opened file, and its path.
-    checks
-        Checks by the name of a dataset; each is called with the blocks of this dataset.
+def convert_attribute_to_bytes(member: h5py.Group | h5py.Dataset, name: str) -> bytes:
+    """Return an attribute, a whole number or texts of fixed length, as bytes.
 
     Raises
     ------
     ValueError
-        If the file has anything but groups, contiguous datasets, and attributes of whole numbers or texts of fixed
-        length.
+        If it is anything else.
     """
-    content = hashlib.blake2b(digest_size=16)
-    with open_step("checksum of the container", path.stat().st_size) as step:
-        for member_path, member in sorted(_walk_members(file)):
-            content.update(f"\n{member_path}\n".encode())
-            for name in sorted(_check_names(member, "the name of an attribute", member.attrs)):
-                if (member_path, name) != ("", "checksum"):
-                    value = _convert_attribute_to_bytes(member, name)
-                    content.update(f"\n{name} {len(value)}\n".encode() + value)
-            if isinstance(member, h5py.Dataset):
-                values = map_values(path, member)
-                content.update(f"{values.dtype.str} {len(values)}\n".encode())
-                check = (checks or {}).get(member_path.strip("/"))
-                for block in iterate_blocks(values):
-                    if check is not None:
-                        check(block)
-                    content.update(_sum_columns(block))
-                    step.advance(block.nbytes)
-    return content.hexdigest()
-
-
-def _convert_attribute_to_bytes(member: h5py.Group | h5py.Dataset, name: str) -> bytes:
-    """Return an attribute, a whole number or texts of fixed length, as bytes for the checksum."""
     attribute = _open_attribute(member, name)
     if attribute.get_type().get_class() == h5py.h5t.INTEGER and attribute.shape == ():
         return str(read_integer_attribute(member, name)).encode()
     return _read_attribute_bytes(member, name).tobytes()
-
-
-def _sum_columns(block: NDArray[Any]) -> bytes:
-    """Return the sums of a block's 64-bit words by column, modulo 2**64: much faster than hashing all bytes."""
-    flat = np.ascontiguousarray(block).view(np.uint8)
-    n = len(flat) // (8 * _WORDS) * (8 * _WORDS)
-    words = flat[:n].view(np.uint64).reshape(-1, _WORDS)  # (rows, 512)
-    sums: NDArray[np.uint64] = words.sum(axis=0, dtype=np.uint64)  # (512,)
-    return bytes(sums.tobytes() + flat[n:].tobytes())
-
-
-def _walk_members(group: h5py.Group, path: str = "") -> Iterator[tuple[str, h5py.Group | h5py.Dataset]]:
-    """Yield the path and the object of a group, its datasets and its subgroups with theirs, one level deep."""
-    yield path, group
-    for name, member in list_members(group).items():
-        if isinstance(member, h5py.Group):
-            if path:
-                raise ValueError(f"{member.name}: expected no group within a group")
-            yield from _walk_members(member, f"{path}/{name}")
-        else:
-            yield f"{path}/{name}", member
 
 
 def _join_path(group: h5py.Group, name: str) -> str:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import compute_offsets, invert_order
 from deeprc.datasets.categorical import Categorical, extend_vocabulary
+from deeprc.datasets.checksum import compute_checksum
 from deeprc.datasets.container import Container
 from deeprc.datasets.container_header import (
     EXPECTED,
@@ -29,7 +30,6 @@ from deeprc.datasets.container_header import (
     read_version,
 )
 from deeprc.datasets.hdf5 import (
-    compute_checksum,
     convert_hdf5_errors,
     list_members,
     map_values,

@@ -70,8 +70,9 @@ _YAML_NUMBERS = {
 }
 _EXPONENT = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)e[+-]?\d+", re.IGNORECASE)
 
-CONTROL_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-"""Characters that control a terminal, end a line, or reverse the direction of text. No name may contain them."""
+CONTROL_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufffe\uffff]")
+"""Characters that control a terminal, end a line, or reverse the direction of text, and the two others that no figure
+(XML) may contain. No name may contain them."""
 
 NOT_ALLOWED_IN_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters that a text may not contain. Unlike a name, a text may have several lines."""

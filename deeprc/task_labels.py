@@ -16,9 +16,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.calibration import compute_mean_and_scale
-from deeprc.errors import InputError
+from deeprc.documents import abbreviate
+from deeprc.errors import InputError, cut_name
 from deeprc.targets import format_class_counts, name_classes
-from deeprc.tasks import COMPARE, Task
+from deeprc.tasks import COMPARE, LARGEST_NUMBER, Task
 
 __all__ = ["describe_classes", "encode_labels", "set_label_scale"]
 
@@ -49,7 +50,8 @@ def describe_classes(task: Task, metadata: pd.DataFrame) -> str:
 def encode_labels(tasks: Sequence[Task], metadata: pd.DataFrame) -> NDArray[np.float64]:
     """Return the labels, (B, number of tasks) float64: 0 or 1, the index of the class, or the number; NaN if missing.
 
-    A class that the task does not know, and text where it needs numbers, count as missing, with a warning.
+    A class that the task does not know, and text or numbers above `LARGEST_NUMBER` where it needs numbers, count as
+    missing, with a warning.
 
     Raises
     ------
@@ -83,17 +85,21 @@ def _encode_class_labels(task: Task, values: pd.Series[Any]) -> NDArray[np.float
     if unknown and not task.drops_others:
         _logger.warning(
             "target %r: the class %r is none of %s; repertoires of such classes have no label",
-            *(task.name, min(unknown), ", ".join(task.classes)),
+            *(task.name, cut_name(min(unknown)), ", ".join(task.classes)),
         )
     return np.array([index.get(value, np.nan) for value in text], np.float64)
 
 
 def _encode_numeric_labels(task: Task, values: pd.Series[Any]) -> NDArray[np.float64]:
-    numbers = pd.to_numeric(values, errors="coerce")
-    unusable = values[numbers.isna() & values.notna()]
+    numbers = pd.to_numeric(values, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    usable = np.abs(numbers) <= LARGEST_NUMBER
+    unusable = values[~usable & values.notna()]
     if len(unusable):
-        _logger.warning("target %r: %r is not a number; such repertoires have no label", task.name, unusable.iloc[0])
-    return numbers.to_numpy(np.float64, na_value=np.nan)
+        _logger.warning(
+            "target %r: %s is not a number up to %g; such repertoires have no label",
+            *(task.name, abbreviate(unusable.tolist()[0]), LARGEST_NUMBER),
+        )
+    return np.where(usable, numbers, np.nan)
 
 
 def set_label_scale(tasks: Sequence[Task], training_labels: NDArray[np.float64]) -> list[Task]:

@@ -147,7 +147,25 @@ def test_text_is_no_number(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         found = encode_labels([task], pd.DataFrame({"age": [">60", "41", None]}))
     np.testing.assert_array_equal(found, [[np.nan], [41], [np.nan]])
-    assert "target 'age': '>60' is not a number" in caplog.text
+    assert "target 'age': '>60' is not a number up to " in caplog.text
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, 1e308, "inf"])
+def test_a_number_that_no_mean_can_hold_is_no_label(value: object, caplog: pytest.LogCaptureFixture) -> None:
+    (task,) = parse_tasks(["age:regression"], METADATA)
+    with caplog.at_level(logging.WARNING):
+        found = encode_labels([task], pd.DataFrame({"age": [value, 41]}))
+    np.testing.assert_array_equal(found, [[np.nan], [41]])
+    assert f"target 'age': {value!r} is not a number up to " in caplog.text
+
+
+@pytest.mark.parametrize("target", ["sign", "age:regression"])
+def test_a_long_value_is_cut_in_a_warning(target: str, caplog: pytest.LogCaptureFixture) -> None:
+    (task,) = parse_tasks([target], METADATA)
+    with caplog.at_level(logging.WARNING):
+        encode_labels([task], pd.DataFrame({task.column: ["x" * 30_000]}))
+    assert "xxx" in caplog.text
+    assert len(caplog.text) < 500
 
 
 def test_multitask_loss_by_hand() -> None:

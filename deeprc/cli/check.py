@@ -98,14 +98,16 @@ def check(
         check_folder(output)
     if write_subjects is not None:
         joined_donors.check_joined_donors_output(write_subjects)
-    if _is_one_container(sources):
+    if _is_one_container(sources) or (metadata is None and _looks_like_container(sources)):
         _refuse_options_of_files(ctx, sources[0])
         result = check_dataset(open_dataset(sources[0]), targets=targets, group_by=group_by)
     elif metadata is None:
         for source in sources:
             if not source.exists():
                 raise InputError(f"{source}: no such file or folder")
-        raise click.UsageError("repertoire files need --metadata SHEET (only a single container needs no sheet)")
+        raise click.UsageError(
+            f"{sources[0]}: repertoire files need --metadata SHEET (only a single container needs no sheet)"
+        )
     else:
         result = check_cohort(sources, metadata, targets=targets, group_by=group_by, options=reading(), jobs=jobs)
     if output is not None:
@@ -123,6 +125,11 @@ def _is_one_container(sources: Sequence[Path]) -> bool:
     from deeprc.datasets.container import is_container
 
     return len(sources) == 1 and sources[0].is_file() and is_container(sources[0])
+
+
+def _looks_like_container(sources: Sequence[Path]) -> bool:
+    """Return whether there is one source with the ending of a container: if it is damaged, opening it says why."""
+    return len(sources) == 1 and sources[0].exists() and sources[0].suffix in (".h5", ".hdf5")
 
 
 def _refuse_options_of_files(ctx: click.Context, container: Path) -> None:

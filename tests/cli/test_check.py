@@ -142,6 +142,18 @@ def test_files_need_a_sheet(cohort: Path) -> None:
     assert "need --metadata SHEET" in result.output
 
 
+@pytest.mark.parametrize(
+    ("n_kept", "reason"),
+    [(0, "cannot be read as HDF5 (damaged, cut short, or not a container): "), (-1, "truncated file")],
+)
+def test_a_container_that_was_cut_short(container: Path, n_kept: int, reason: str) -> None:
+    container.write_bytes(container.read_bytes()[:n_kept])
+    error = CliRunner().invoke(check, [str(container)]).exception
+    assert isinstance(error, InputError)
+    assert str(error).startswith(f"{container}: ")
+    assert reason in str(error)
+
+
 def test_the_kind_of_the_source_is_said_before_its_options(cohort: Path, container: Path) -> None:
     wrong = ["--format", "generic"]  # without --sequence-column
     assert "need --metadata SHEET" in CliRunner().invoke(check, [str(cohort / "files"), *wrong]).output

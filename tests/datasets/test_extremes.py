@@ -154,3 +154,15 @@ def test_a_column_of_genes_that_is_none(tmp_path, write_table):
     assert message(tmp_path) == (
         f"{tmp_path}/files/a.tsv: a column of genes has more than 65,535 different names; does it really hold genes?"
     )
+
+
+def test_too_many_names_of_genes_are_not_looked_up(tmp_path, write_table, monkeypatch):
+    """A million names took minutes before the file was refused."""
+    monkeypatch.setattr("deeprc.datasets.cleaning._MAX_FOUND_NAMES", 9)
+    monkeypatch.setattr("deeprc.datasets.cleaning.normalise_genes", None)
+    rows = [("CASSF", f"gene {number}") for number in range(10)]
+    write_table(tmp_path / "files" / "a.tsv", ("junction_aa", "v_call"), rows)
+    write_table(tmp_path / "metadata.tsv", ("ID",), ["a"])
+    assert message(tmp_path) == (
+        f"{tmp_path}/files/a.tsv: a column of genes has more than 65,535 different names; does it really hold genes?"
+    )

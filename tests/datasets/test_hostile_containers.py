@@ -14,7 +14,7 @@ import pytest
 
 from deeprc.config import load_config
 from deeprc.datasets.container import Container, is_container
-from deeprc.datasets.container_file import write_metadata
+from deeprc.datasets.container_file import update_checksum, write_metadata
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.provenance import read_preprocessing, read_simulation
 from deeprc.errors import InputError
@@ -377,12 +377,84 @@ def test_numbers_that_no_table_holds(victim, tmp_path):
         Container(change(victim, tmp_path / "c.h5", alter))
 
 
+def make_number_type(size, precision):
+    kind = h5py.h5t.STD_I32LE.copy()
+    kind.set_size(size)
+    kind.set_precision(precision)
+    return kind
+
+
+UNKNOWN = "expected numbers or texts of fixed length, found others: "
+LAYOUT = "expected plain numbers, found another layout of "
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (make_number_type(16, 128), f"{UNKNOWN}data type '<i16' not understood"),
+        (h5py.h5t.UNIX_D32LE, f"{UNKNOWN}No NumPy equivalent"),
+        (make_number_type(4, 17), f"{LAYOUT}int32"),
+        (h5py.h5t.STD_B64LE, f"{LAYOUT}uint64"),
+    ],
+)
+@pytest.mark.parametrize("name", ["residues", "repertoire_ids", "metadata/status"])
+def test_types_that_no_container_has(victim, tmp_path, name, kind, message):
+    def alter(file):
+        n = len(file[name])
+        del file[name]
+        h5py.h5d.create(file.id, name.encode(), kind, h5py.h5s.create_simple((n,)))
+
+    with pytest.raises(InputError, match=rf"c\.h5: the container is damaged: /{name}: {message}"):
+        Container(change(victim, tmp_path / "c.h5", alter))
+
+
+def test_an_attribute_of_a_number_of_128_bits(victim, tmp_path):
+    def alter(file):
+        del file.attrs["version"]
+        h5py.h5a.create(file.id, b"version", make_number_type(16, 128), h5py.h5s.create(h5py.h5s.SCALAR))
+
+    with pytest.raises(InputError, match="/: attribute 'version': expected a whole number of at most 64 bits"):
+        Container(change(victim, tmp_path / "c.h5", alter))
+
+
+def test_more_names_of_a_gene_than_codes(victim, tmp_path):
+    def alter(file):
+        file["v_call"].attrs["vocabulary"] = np.array([b"%d" % number for number in range(65_537)])
+
+    with pytest.raises(InputError, match=r"c\.h5: .*/v_call: expected at most 65,536 names, found 65,537"):
+        Container(change(victim, tmp_path / "c.h5", alter))
+
+
 def test_a_dataset_with_many_links(victim, tmp_path):
     def alter(file):
         for number in range(20):
             file[f"x{number}"] = file["residues"]
 
     with pytest.raises(InputError, match=r"c\.h5: .*/residues: expected one link to it, found 21"):
+        Container(change(victim, tmp_path / "c.h5", alter))
+
+
+def test_numbers_of_16_bits_are_groups(victim, tmp_path):
+    """pandas refuses to group by them."""
+
+    def alter(file):
+        name, n = file["metadata/age"].attrs["name"], len(file["repertoire_ids"])
+        del file["metadata/age"]
+        file.create_dataset("metadata/age", data=np.arange(n).astype(np.float16) / 2).attrs["name"] = name
+
+    path = change(victim, tmp_path / "c.h5", alter)
+    update_checksum(path)
+    ages = Container(path).metadata["age"]
+    assert ages.dtype == np.float64
+    assert ages.groupby(ages).size().index.tolist() == [number / 2 for number in range(len(ages))]
+
+
+@pytest.mark.parametrize("name", ["\ufffe", "a\uffff", "a\u202eb"])
+def test_a_name_that_no_figure_can_show(victim, tmp_path, name):
+    def alter(file):
+        file["metadata/status"].attrs["name"] = np.bytes_(name.encode())
+
+    with pytest.raises(InputError, match=r"/metadata/status: attribute 'name': expected no control characters, found "):
         Container(change(victim, tmp_path / "c.h5", alter))
 
 
