@@ -26,8 +26,8 @@ __all__ = [
 LENIENT_THRESHOLDS = (0.6, 0.3)
 """Thresholds for overshared clones only: few are overshared by chance, so they need little evidence from the labels.
 
-If the classes are equally large, a clone has p = 0.5 or less if most of its carriers have the label, and more than 0.62
-if half of them do and there are up to ten. So 0.6 does not depend on how p-values are rounded."""
+If the classes are equally large, and 2 of 3 carriers (or 3 of 5) have the label, p is exactly 0.5. So a threshold of
+0.5 would depend on how p-values are rounded."""
 
 OVERSHARED_THRESHOLDS = (*LENIENT_THRESHOLDS, *THRESHOLDS)
 """Thresholds for overshared clones."""
@@ -80,11 +80,11 @@ class HeldOutLosses(NamedTuple):
 
 
 def find_best_alternative(losses: HeldOutLosses, *, overshared_are_associated: bool) -> int:
-    """Return the index of the first alternative with the smallest mean loss.
+    """Return the index of the alternative with the smallest mean loss, if it is clearly better than simpler ones.
 
-    One with overshared or wildcard clones must be better than the best of those before by more than the standard error
-    of the difference. Otherwise chance would often choose it in small cohorts: overshared clones may have large
-    p-values, and there are many more wildcard clones than clones.
+    Of equally good alternatives, the first is returned. One with overshared or wildcard clones must be better than the
+    best of those before by more than the standard error of the difference. Otherwise chance would often choose it in
+    small cohorts: overshared clones may have large p-values, and there are many more wildcard clones than clones.
 
     For overshared clones it is enough to be better, if a permutation test shows that they are associated with the label
     and if the best alternative before them is not itself better than no evidence by more than the standard error.
@@ -96,18 +96,22 @@ def find_best_alternative(losses: HeldOutLosses, *, overshared_are_associated: b
     overshared_are_associated
         Whether more overshared clones have a p-value below the `LENIENT_THRESHOLDS` than with permuted labels.
     """
-    of_each = losses.by_alternative
-    means = of_each.mean(axis=1)
+    by_alternative = losses.by_alternative
+    means = by_alternative.mean(axis=1)
     overshared, wildcard = _FIRST_OF_KIND["overshared"], _FIRST_OF_KIND["wildcard"]
     best = int(np.argmin(means[:overshared]))
     best_overshared = overshared + int(np.argmin(means[overshared:wildcard]))
-    is_convincing = _exceeds_standard_error(losses.baseline - of_each[best], losses.donors)
-    is_enough = overshared_are_associated and not is_convincing and means[best_overshared] < means[best]
-    if is_enough or _exceeds_standard_error(of_each[best] - of_each[best_overshared], losses.donors):
+    others_are_convincing = _exceeds_standard_error(losses.baseline - by_alternative[best], losses.donors)
+    overshared_are_enough = (
+        overshared_are_associated and not others_are_convincing and means[best_overshared] < means[best]
+    )
+    if overshared_are_enough or _exceeds_standard_error(
+        by_alternative[best] - by_alternative[best_overshared], losses.donors
+    ):
         best = best_overshared
     if len(means) > wildcard:
         best_wildcard = wildcard + int(np.argmin(means[wildcard:]))
-        if _exceeds_standard_error(of_each[best] - of_each[best_wildcard], losses.donors):
+        if _exceeds_standard_error(by_alternative[best] - by_alternative[best_wildcard], losses.donors):
             best = best_wildcard
     return best
 

@@ -53,14 +53,14 @@ def fit_evidence(
 ) -> Floats:
     """Return the parameters, (4,), of the evidence from k associated clones among n; all are 0 without evidence.
 
-    There is no evidence either if it has the wrong direction: if the clones are not more frequent in the repertoires in
-    which they are expected. The slope of `rate` is that of a ridge regression, whose penalty has the weight of one more
-    repertoire.
+    There is no evidence either if the clones are not more frequent in the repertoires in which they are expected: for
+    `odds`, if their share of all clones is not higher there, for `rate`, if the slope has the wrong sign. The slope is
+    that of a ridge regression, whose penalty has the weight of one more repertoire.
 
     Parameters
     ----------
     kind, direction
-        Kind and direction of the evidence.
+        Kind and direction of the evidence. For `odds` the values say where clones are expected, not the direction.
     k, n
         Number of associated clones, and number of all clones, in each repertoire, (B,) each.
     values
@@ -70,17 +70,16 @@ def fit_evidence(
     if not k.any():
         return parameters
     if kind == "odds":
-        alpha, beta = fit_two_beta_binomials(k, n, values > 0).T
-        rate_elsewhere, rate_where_expected = alpha / (alpha + beta)
-        if rate_where_expected > rate_elsewhere:
-            parameters[:] = alpha[0], beta[0], alpha[1], beta[1]
+        expected = values > 0
+        if k[expected].sum() * n[~expected].sum() > k[~expected].sum() * n[expected].sum():  # a higher rate
+            parameters[:] = fit_two_beta_binomials(k, n, expected).ravel()
         return parameters
     overall_log_rate = float(np.log((k.sum() + 0.5) / (n.sum() + 1.0)))
     rates = _compute_log_rates(k, n, overall_log_rate)
     centred, spread = rates - rates.mean(), rates.var()
     if spread > 0:
         slope = (centred * (values - values.mean())).mean() / (spread * (1 + 1 / len(k)))
-        if (slope > 0) == (direction == "up"):
+        if slope * (1 if direction == "up" else -1) > 0:
             parameters[:] = slope, rates.mean(), overall_log_rate, 0.0
     return parameters
 

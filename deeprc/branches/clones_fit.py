@@ -4,8 +4,9 @@ Each search is one direction of one output, see `clones_searches`. An alternativ
 with exact matches of all shared clones, also with one substitution, with exact matches of overshared clones alone, or
 with wildcard clones. The alternative with the smallest loss on held-out repertoires is chosen, see
 `find_best_alternative`; clones and their evidence are then determined without the held-out fold. For the scores of each
-fold, and the decrease of its loss by them, the alternative is chosen on the other folds. (Only the permutation test
-that may make the choice of overshared clones easier has the labels of all folds.)
+fold, and the decrease of its loss by them, the alternative is chosen by the losses of the other folds. But these losses
+depend on the labels of this fold, too, and so does the permutation test that can make the choice of overshared clones
+easier. So cross-fitted scores of small cohorts are a little too good.
 
 Letters: B repertoires, n of them with a label; A alternatives, T outputs, F folds, J clones.
 """
@@ -105,8 +106,8 @@ class _SearchResult:
         The search.
     alternative
         Alternative that is chosen on all folds.
-    counts
-        Number of associated clones in each repertoire by this alternative, (n,), if no fold is held out to test on.
+    parameters
+        Parameters of its evidence, from all folds, (4,).
     final_matches
         Matches of the candidates that are chosen on all folds.
     tested
@@ -119,7 +120,7 @@ class _SearchResult:
 
     search: CloneSearch
     alternative: Alternative
-    counts: Integers
+    parameters: Floats
     final_matches: ChosenMatches
     tested: CloneCarriers
     scores: Floats
@@ -132,7 +133,7 @@ class _SearchResult:
         are more associated clones than with permuted labels. Repertoires of one donor are not independent, see
         `compute_association_z`.
         """
-        if _compute_loss_decrease([self]) <= 0:
+        if _compute_loss_decrease([self]) <= 0 or not self.parameters.any():
             return False
         scores, values = rankdata(self.scores), rankdata(self.search.values)
         z = compute_association_z(scores, values, self.search.groups)
@@ -156,7 +157,7 @@ def fit_clones(cohort: TrainingCohort) -> FittedBranch | None:
         for search, levels, special in each_search
     ]
     kept = _select_results(results)
-    memories = [_make_memory(result, clones, n_clones) for result in kept]
+    memories = [_make_memory(result, clones) for result in kept]
     kept_pairs = [(memory, result) for memory, result in zip(memories, kept, strict=True) if memory is not None]
     if not kept_pairs:
         return None
@@ -221,7 +222,7 @@ def _run_search(
     return _SearchResult(
         search=search,
         alternative=alternative,
-        counts=counts[best, :, -1].copy(),
+        parameters=fit_evidence(search.kind, search.direction, counts[best, :, -1], n_clones, search.values),
         final_matches=choose_final_matches(candidates),
         tested=tested,
         scores=scores,
@@ -299,16 +300,15 @@ class _ChosenClones(NamedTuple):
         return _ChosenClones(self.clones.take(rows), *columns)
 
 
-def _make_memory(result: _SearchResult, clones: _CohortClones, n_clones: Integers) -> Memory | None:
-    """Return the memory of the alternative that is best on all folds; None if it has no clones or no evidence."""
+def _make_memory(result: _SearchResult, clones: _CohortClones) -> Memory | None:
+    """Return the memory of the alternative that is best on all folds; None if it has no clones."""
     search, threshold = result.search, result.alternative.threshold
     associated = find_associated_clones(result.tested, search.units, threshold, search.test)
     if result.alternative.clones == "one substitution":
         chosen = _choose_candidates(result.final_matches, clones.candidates, threshold)
     else:
         chosen = _choose_associated(result, clones, associated)
-    parameters = fit_evidence(search.kind, search.direction, result.counts, n_clones[search.rows], search.values)
-    if len(chosen.clones) == 0 or not parameters.any():
+    if len(chosen.clones) == 0:
         return None
     chosen = chosen.take(compute_content_order(chosen.clones, chosen.matches))
     chosen = chosen.take(np.argsort(chosen.p_values, kind="stable"))
@@ -317,7 +317,7 @@ def _make_memory(result: _SearchResult, clones: _CohortClones, n_clones: Integer
         output=search.output,
         direction=search.direction,
         kind=search.kind,
-        parameters=parameters,
+        parameters=result.parameters,
         clones=chosen.clones,
         matches=chosen.matches,
         carriers=_count_carriers_by_class(search, chosen.label_sums, chosen.n_carriers),

@@ -360,6 +360,23 @@ def test_evidence_of_the_wrong_direction_is_none() -> None:
     assert not fit_evidence("odds", "down", k, n, 1 - is_expected).any()
 
 
+@pytest.mark.parametrize(("hits_expected", "hits_elsewhere", "is_evidence"), [(0, 2, False), (1, 0, True)])
+def test_few_hits_in_classes_of_different_sizes(hits_expected: int, hits_elsewhere: int, is_evidence: bool) -> None:
+    """The rates are pooled: maximum likelihood alone has no rate for the class without a hit."""
+    n_expected, n_elsewhere = (10, 50) if not is_evidence else (50, 10)
+    is_expected = np.repeat([1.0, 0.0], [n_expected, n_elsewhere])
+    k = np.zeros(60, np.int64)
+    k[:hits_expected] = 1
+    k[n_expected : n_expected + hits_elsewhere] = 1
+    assert fit_evidence("odds", "up", k, np.full(60, 100), is_expected).any() == is_evidence
+
+
+def test_equal_rates_are_no_evidence() -> None:
+    k, n, numbers = np.full(7, 3), np.full(7, 100), np.arange(7.0)
+    for direction in ("up", "down"):
+        assert not fit_evidence("rate", direction, k, n, numbers).any()
+
+
 @pytest.mark.parametrize("kind", ["odds", "rate"])
 def test_more_clones_than_sequences(kind: EvidenceKind) -> None:
     """A sequence may have several wildcard clones; more clones than sequences count as many."""
