@@ -210,7 +210,6 @@ def clean(rows: RawRows, cleaning: Cleaning | None = None, facts: FileFacts | No
     keep = examined.reason == KEPT
     sequences, n_capped = _merge_equal_rows(examined, cleaning.merge)
     kinds = ["junction_aa", "cdr3_aa as junction_aa" if facts.cdr3s_are_junctions else "cdr3_aa", "junction"]
-    is_receptor = keep | (examined.reason == OTHER_LOCUS)
     return CleanedTable(
         sequences,
         rows_read=len(rows),
@@ -220,7 +219,7 @@ def clean(rows: RawRows, cleaning: Cleaning | None = None, facts: FileFacts | No
         counts_rounded=int(rows.count_rounded[keep].sum()),
         counts_capped=n_capped,
         sequences_from=_count_names(kinds, rows.kinds[keep]),
-        loci=_count_names(examined.loci.vocabulary, examined.loci.codes[is_receptor]),
+        loci=_count_names(examined.loci.vocabulary, examined.loci.codes[examined.is_receptor]),
         genes=examined.genes,
     )
 
@@ -247,6 +246,8 @@ class _ExaminedRows(NamedTuple):
         Index of the reason for which each row is dropped in `DROP_REASONS`, or `KEPT`, (N,).
     genes
         Translation of the gene names of the file, for `v_call` and `j_call`.
+    is_receptor
+        Whether each row is kept, or dropped only for its locus, (N,).
     loci
         Locus of each row; "" is an unknown one.
     """
@@ -255,6 +256,7 @@ class _ExaminedRows(NamedTuple):
     residues: NDArray[np.uint8]
     reason: NDArray[np.uint8]
     genes: dict[str, GeneMapping]
+    is_receptor: NDArray[np.bool_]
     loci: Categorical
 
     @property
@@ -273,10 +275,11 @@ def _examine_rows(rows: RawRows, cleaning: Cleaning, facts: FileFacts) -> _Exami
         rows = _complete_junctions(rows, genes, loci)
     residues = encode_letters(rows.sequences.letters)
     reason = find_drop_reasons(rows, residues, min_length=cleaning.min_length, max_length=cleaning.max_length)
+    is_receptor = reason == KEPT
     if cleaning.locus is not None:
         others = [code for code, name in enumerate(loci.vocabulary) if name not in ("", cleaning.locus)]
-        reason[(reason == KEPT) & np.isin(loci.codes, others)] = OTHER_LOCUS
-    return _ExaminedRows(rows, residues, reason, genes, loci)
+        reason[np.isin(loci.codes, others)] = OTHER_LOCUS
+    return _ExaminedRows(rows, residues, reason, genes, is_receptor, loci)
 
 
 def _find_loci(rows: RawRows) -> Categorical:

@@ -212,7 +212,7 @@ def _read_metadata_table(
         if len(numbers) > n_repertoires:
             raise ValueError(f"/metadata: expected {n_repertoires:,} rows, found {len(numbers):,}")
         # pandas cannot group by numbers of 16 bits
-        columns[name] = pd.Series(np.array(numbers, np.float64 if numbers.dtype.kind == "f" else None))
+        columns[name] = pd.Series(np.array(numbers, np.float64 if numbers.dtype == np.float16 else None))
     lengths = {len(column) for column in columns.values()}
     if len(lengths) > 1:
         raise ValueError(f"/metadata: expected columns of one length, found {sorted(lengths)}")

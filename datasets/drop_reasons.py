@@ -26,8 +26,8 @@ DROP_REASONS = (
 )
 """The reasons for which a row is dropped.
 
-Where several reasons apply, the first of these counts: what the file says, empty, out of frame, stop codon, ambiguous
-residue, length, locus. If the file calls a row unproductive and gives no reason, the reason that its residues show
+Where several reasons apply, the first of these counts: locus, what the file says, empty, out of frame, stop codon,
+ambiguous residue, length. If the file calls a row unproductive and gives no reason, the reason that its residues show
 counts.
 """
 

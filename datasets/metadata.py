@@ -133,12 +133,15 @@ def read_metadata(
     path = Path(path)
     check_regular_file(path, expected="a metadata sheet")
     possible_ids = {*ids, *(stem for file in files for stem in list_stems(file.name))}
-    raw = _read_workbook(path, sheet) if is_workbook(path) else _read_text_sheet(path)
+    of_workbook = is_workbook(path)
+    raw = _read_workbook(path, sheet) if of_workbook else _read_text_sheet(path)
     metadata = _parse_sheet(path, raw.rows, id_column, possible_ids, decimal_commas=raw.has_semicolons)
     texts = metadata.table.select_dtypes(object).drop(
         columns=[metadata.id_column, metadata.file_column], errors="ignore"
     )
-    warn_of_commas(path, {str(name): column.fillna("").tolist() for name, column in texts.items()})
+    warn_of_commas(
+        path, {str(name): column.fillna("").tolist() for name, column in texts.items()}, of_workbook=of_workbook
+    )
     warn_of_cells_without_value(path, raw.without_value)
     return metadata
 

@@ -191,15 +191,16 @@ def describe_missing(sheet: Metadata, plan: Plan, source_files: SourceFiles) -> 
         [stem for name in (repertoire_id, file_of[repertoire_id]) if name for stem in list_stems(name)]
         for repertoire_id in missing
     ]
+    stem_of = {file: list_stems(file.name)[-1] for file in plan.files_without_row}
     unmatched_stems = [stem for file in plan.files_without_row for stem in list_stems(file.name)]
     all_names = [name for alternatives in names for name in alternatives]
     excel = find_excel_files((*source_files.tables, *source_files.others), all_names)
     remarks = [
         describe_excel_files(excel),
-        describe_unsearched_files(find_unsearched_files(source_files.others, all_names)),
+        describe_unsearched_files(find_unsearched_files(source_files.others, all_names), sheet.file_column),
         explain_different_names(names, unmatched_stems)
-        or explain_folder_names(names, plan.files_without_row)
-        or explain_longer_names(names, plan.files_without_row),
+        or explain_folder_names(names, plan.files_without_row, sheet.file_column)
+        or explain_longer_names(names, stem_of, sheet.file_column),
     ]
     return "; ".join([f"no file for {describe_names(shown, 'row', 'rows')} (by {listing})", *filter(None, remarks)])
 

@@ -60,6 +60,16 @@ class RepertoireReport:
     locus: str | None
     genes: Mapping[str, Mapping[str, str]]
 
+    @property
+    def rows_of_chain(self) -> int:
+        """The number of rows that were read, without those of other chains than the one that was asked for."""
+        return self.rows_read - self.dropped.get("other_locus", 0)
+
+    @property
+    def dropped_of_chain(self) -> int:
+        """The number of dropped rows among `rows_of_chain`."""
+        return sum(n for reason, n in self.dropped.items() if reason != "other_locus")
+
     @classmethod
     def of(
         cls, repertoire_id: str, file: str, reader_format: str, cleaned: CleanedTable, locus: str | None

@@ -53,8 +53,8 @@ def check_unnamed_columns(path: Path, names: Sequence[str], rows: Mapping[int, S
         raise InputError(f"{path}: row {number} has {found}; is there a title above the header?")
     columns = join_names([str(index + 1) for index in unnamed], SHOWN_COLUMNS)
     _logger.warning(
-        "%s: columns without a name are left out, though they have values: column %s; all names must be in one row, "
-        "and rows above it must be deleted",
+        "%s: columns without a name are left out, though they have values: column %s; give each a name; if the names "
+        "are in several rows, write all into one row and delete the rows above it",
         path,
         columns,
     )
@@ -71,15 +71,16 @@ def _has_row_numbers(rows: Mapping[int, Sequence[str]]) -> bool:
     return all(map(str.isdecimal, first)) and all(int(a) < int(b) for a, b in pairwise(first))
 
 
-def warn_of_commas(path: Path, texts: Mapping[str, Sequence[str]]) -> None:
+def warn_of_commas(path: Path, texts: Mapping[str, Sequence[str]], *, of_workbook: bool) -> None:
     """Log a warning about columns of text that may be numbers with decimal commas, or with commas for thousands."""
     with_commas = [name for name, values in texts.items() if has_commas_in_numbers(values)]
     if with_commas:
         _logger.warning(
             "%s: these columns are text, because their numbers have commas: %s; if they are numbers, write decimal "
-            "points and no commas, or in a spreadsheet program turn these cells from text into numbers",
+            "points and no commas%s",
             path,
             join_names(with_commas, SHOWN_COLUMNS),
+            ", or in a spreadsheet program turn these cells from text into numbers" if of_workbook else "",
         )
 
 

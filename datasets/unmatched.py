@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from deeprc.errors import join_names
+from deeprc.errors import join_names, quote
 
 __all__ = [
     "EXCEL_ENDINGS",
@@ -43,8 +43,11 @@ def describe_excel_files(files: Iterable[Path]) -> str:
     return f"found {len(names):,} Excel files, which are not read: {listing}; save them as tab-separated text"
 
 
-def describe_unsearched_files(files: Iterable[Path]) -> str:
-    """Return a remark about files in a folder that the search leaves out because of their endings; "" without any."""
+def describe_unsearched_files(files: Iterable[Path], file_column: str | None = None) -> str:
+    """Return a remark about files in a folder that the search leaves out because of their endings; "" without any.
+
+    `file_column` is the column of the sheet that names files, if it has one.
+    """
     names = [file.name for file in files]
     if not names:
         return ""
@@ -53,11 +56,11 @@ def describe_unsearched_files(files: Iterable[Path]) -> str:
     listing = join_names(names, _SHOWN)
     return (
         f"found {len(names):,} files, which are left out because of their endings: {listing}; give their paths, or "
-        "name them in the sheet in a column 'file'"
+        f"name them in the sheet in {_name_file_column(file_column)}"
     )
 
 
-def explain_folder_names(rows: Sequence[Collection[str]], files: Iterable[Path]) -> str:
+def explain_folder_names(rows: Sequence[Collection[str]], files: Iterable[Path], file_column: str | None) -> str:
     """Return a remark about files whose folders have the names of rows, as Cell Ranger writes them; "" without any.
 
     Parameters
@@ -66,6 +69,8 @@ def explain_folder_names(rows: Sequence[Collection[str]], files: Iterable[Path])
         Possible names of each row, such as its id and its file.
     files
         Files that belong to no row.
+    file_column
+        Column of the sheet that names files; None if it has none.
     """
     folder_of = {part: file for file in files for part in file.parts[-4:-1]}  # the deepest folders
     matches = (next((name for name in names if name in folder_of), None) for names in rows)
@@ -75,7 +80,10 @@ def explain_folder_names(rows: Sequence[Collection[str]], files: Iterable[Path])
     file, folder = folder_of[found[0]], found[0]
     depth = file.parts[::-1].index(folder) + 1
     path = Path(*file.parts[-depth:]).as_posix()
-    return f"folders have these names, but files do not: name each file in a column 'file' of the sheet, such as {path}"
+    return (
+        f"folders have these names, but files do not: name each file in {_name_file_column(file_column)} of the sheet, "
+        f"such as {path}"
+    )
 
 
 def explain_different_names(rows: Sequence[Collection[str]], file_names: Iterable[str]) -> str:
@@ -104,7 +112,7 @@ def explain_different_names(rows: Sequence[Collection[str]], file_names: Iterabl
     return ""
 
 
-def explain_longer_names(rows: Sequence[Collection[str]], files: Iterable[Path]) -> str:
+def explain_longer_names(rows: Sequence[Collection[str]], stem_of: Mapping[Path, str], file_column: str | None) -> str:
     """Return a remark about files whose names hold those of rows, and more, such as `P1_TCRB.tsv` for P1; or "".
 
     Case, leading zeros and separators are ignored. Each row must be a whole part of the name of one file only.
@@ -113,12 +121,14 @@ def explain_longer_names(rows: Sequence[Collection[str]], files: Iterable[Path])
     ----------
     rows
         Possible names of each row, such as its id and its file.
-    files
-        Files that belong to no row.
+    stem_of
+        Names without endings of the files that belong to no row.
+    file_column
+        Column of the sheet that names files; None if it has none.
     """
     holders: dict[str, Path | None] = {}  # by a part of the name; None for a part that several files have
-    for file in files:
-        words = _simplify_name(file.name).split("-")
+    for file, stem in stem_of.items():
+        words = _simplify_name(stem).split("-")
         parts = {"-".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)}
         for part in parts:
             holders[part] = None if part in holders else file
@@ -130,10 +140,13 @@ def explain_longer_names(rows: Sequence[Collection[str]], files: Iterable[Path])
     if not matches or 2 * len(matches) < len(rows) or len({file for _, file in matches}) < len(matches):
         return ""
     name, file = matches[0]
-    return (
-        f"names of files have more letters, such as {file.name} for {name!r}: name each file in a column 'file' of the "
-        f"sheet{', with the same case of letters' if name not in file.name else ''}"
-    )
+    remark = f"names of files have more letters, such as {file.name} for {name!r}: name each file in "
+    case = ", with the same case of letters" if name not in file.name else ""
+    return f"{remark}{_name_file_column(file_column)} of the sheet{case}"
+
+
+def _name_file_column(file_column: str | None) -> str:
+    return "a column 'file'" if file_column is None else f"the column {quote(file_column)}"
 
 
 def _simplify_name(name: str) -> str:

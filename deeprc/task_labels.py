@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from deeprc.calibration import compute_mean_and_scale
 from deeprc.documents import abbreviate
-from deeprc.errors import InputError, cut_name
+from deeprc.errors import InputError, cut_name, join_names, quote
 from deeprc.targets import format_class_counts, name_classes
 from deeprc.tasks import COMPARE, LARGEST_NUMBER, Task
 
@@ -25,33 +25,36 @@ __all__ = ["describe_classes", "encode_labels", "set_label_scale"]
 
 _logger = logging.getLogger(__name__)
 
+_SHOWN_CLASSES = 20
+
 
 def describe_classes(task: Task, metadata: pd.DataFrame) -> str:
     """Return a line that says which class of a binary target is positive, and how many repertoires each class has.
 
     If the negative class is all other values of the column, the line lists several of them: one may be a note such as
-    `n.d.`. If the target does not name the class, the line also says how to choose the other class.
+    `n.d.`. If the target does not name the class, the line also says how to choose the other class, unless its
+    name is too long for a message.
     """
     values = encode_labels([task], metadata)[:, 0]
     n_positive, n_negative, n_missing = (int(mask.sum()) for mask in (values == 1, values == 0, np.isnan(values)))
     line = (
-        f"target {task.name!r}: positive is {task.positive!r} ({n_positive} repertoires), negative {task.negative!r} "
-        f"({n_negative})"
+        f"target {quote(task.name)}: positive is {quote(task.positive)} ({n_positive} repertoires), negative "
+        f"{quote(task.negative)} ({n_negative})"
     )
     if len(task.classes) - task.n_positive > 1 and not task.drops_others:
         line += f": {format_class_counts(metadata[task.column][values == 0])}"
     line += f"; {n_missing} have no label" if n_missing else ""
-    if task.title == task.name:
+    other = f"{task.column}={task.negative}"
+    if task.title == task.name or cut_name(other) != other:
         return line
-    other = shlex.quote(f"{task.column}={task.negative}")
-    return f"{line}; to exchange the two classes: `target={other}`"
+    return f"{line}; to exchange the two classes: `target={shlex.quote(other)}`"
 
 
 def encode_labels(tasks: Sequence[Task], metadata: pd.DataFrame) -> NDArray[np.float64]:
     """Return the labels, (B, number of tasks) float64: 0 or 1, the index of the class, or the number; NaN if missing.
 
-    A class that the task does not know, and text or numbers above `LARGEST_NUMBER` where it needs numbers, count as
-    missing, with a warning.
+    A class that the task does not know, and text where it needs numbers, count as missing, with a warning; for a
+    regression, also numbers whose size is above `LARGEST_NUMBER`.
 
     Raises
     ------
@@ -61,7 +64,7 @@ def encode_labels(tasks: Sequence[Task], metadata: pd.DataFrame) -> NDArray[np.f
     columns = []
     for task in tasks:
         if task.column not in metadata:
-            raise InputError(f"no metadata column {task.column!r}, which the target {task.name!r} needs")
+            raise InputError(f"no metadata column {quote(task.column)}, which the target {quote(task.name)} needs")
         values = metadata[task.column]
         if task.kind == "regression":
             columns.append(_encode_numeric_labels(task, values))
@@ -84,20 +87,23 @@ def _encode_class_labels(task: Task, values: pd.Series[Any]) -> NDArray[np.float
     unknown = {value for value in text if value is not None} - index.keys()
     if unknown and not task.drops_others:
         _logger.warning(
-            "target %r: the class %r is none of %s; repertoires of such classes have no label",
-            *(task.name, cut_name(min(unknown)), ", ".join(task.classes)),
+            "target %s: the class %r is none of %s; repertoires of such classes have no label",
+            *(quote(task.name), cut_name(min(unknown)), join_names(task.classes, _SHOWN_CLASSES)),
         )
     return np.array([index.get(value, np.nan) for value in text], np.float64)
 
 
 def _encode_numeric_labels(task: Task, values: pd.Series[Any]) -> NDArray[np.float64]:
     numbers = pd.to_numeric(values, errors="coerce").to_numpy(np.float64, na_value=np.nan)
-    usable = np.abs(numbers) <= LARGEST_NUMBER
+    is_limited = task.kind == "regression"  # its labels have a mean; a comparison needs none
+    usable = np.abs(numbers) <= (LARGEST_NUMBER if is_limited else np.inf)
     unusable = values[~usable & values.notna()]
     if len(unusable):
         _logger.warning(
-            "target %r: %s is not a number up to %g; such repertoires have no label",
-            *(task.name, abbreviate(unusable.tolist()[0]), LARGEST_NUMBER),
+            "target %s: %s is no number%s; such repertoires have no label",
+            quote(task.name),
+            abbreviate(unusable.tolist()[0]),
+            f" from {-LARGEST_NUMBER:g} to {LARGEST_NUMBER:g}" if is_limited else "",
         )
     return np.where(usable, numbers, np.nan)
 

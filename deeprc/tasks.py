@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from deeprc.calibration import IDENTITY, Calibration
-from deeprc.errors import InputError, quote
+from deeprc.errors import InputError, join_names, quote
 from deeprc.targets import (
     Comparison,
     ParsedTarget,
@@ -208,6 +208,12 @@ def _parse_task(text: str, metadata: pd.DataFrame, source: str) -> Task:
 def _make_regression_task(target: ParsedTarget, values: pd.Series[Any], source: str) -> Task:
     """Return the task of a number; raise InputError if the column has text or a single value."""
     _check_numbers(target.column, values, source, "regression")
+    largest = float(values.dropna().astype(np.float64).abs().max())  # NaN if all are missing
+    if largest > LARGEST_NUMBER:
+        raise InputError(
+            f"{source}: target {quote(target.column)}: regression needs numbers from {-LARGEST_NUMBER:g} to "
+            f"{LARGEST_NUMBER:g}, found one of size {largest:g}"
+        )
     if values.nunique() < 2:
         found = f"{source}: target {quote(target.column)} has {values.nunique()} different values"
         raise InputError(f"{found}; expected at least 2")
@@ -221,7 +227,7 @@ def _make_class_task(target: ParsedTarget, metadata: pd.DataFrame, source: str) 
     if len(class_names) < 2:
         raise InputError(
             f"{source}: target {quote(target.column)} has {len(class_names)} class{'es' * (len(class_names) != 1)}"
-            f" ({', '.join(class_names) or 'all labels are missing'}); expected at least 2"
+            f" ({join_names(class_names, 1) or 'all labels are missing'}); expected at least 2"
         )
     if target.kind == "multiclass":
         return Task(target.column, target.column, "multiclass", tuple(class_names), target.weight)
@@ -280,11 +286,6 @@ def _check_numbers(column: str, values: pd.Series[Any], source: str, purpose: st
     if len(known) and not pd.api.types.is_numeric_dtype(known):
         example = known[pd.to_numeric(known, errors="coerce").isna()].head(1).tolist() or known.tolist()
         raise InputError(f"{source}: target {quote(column)}: {purpose} needs numbers, found for example {example[0]!r}")
-    largest = float(known.astype(np.float64).abs().max()) if len(known) else 0.0
-    if largest > LARGEST_NUMBER:
-        raise InputError(
-            f"{source}: target {quote(column)}: {purpose} needs numbers up to {LARGEST_NUMBER:g}, found {largest:g}"
-        )
 
 
 def _guess_positive(column: str, class_names: Sequence[str], values: pd.Series[Any], source: str) -> str:

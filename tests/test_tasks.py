@@ -8,7 +8,7 @@ import torch
 
 from deeprc.errors import InputError
 from deeprc.outputs import activate, compute_multitask_loss, compute_repertoire_losses
-from deeprc.task_labels import encode_labels, set_label_scale
+from deeprc.task_labels import describe_classes, encode_labels, set_label_scale
 from deeprc.tasks import Task, parse_tasks
 
 METADATA = pd.DataFrame(
@@ -147,7 +147,7 @@ def test_text_is_no_number(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         found = encode_labels([task], pd.DataFrame({"age": [">60", "41", None]}))
     np.testing.assert_array_equal(found, [[np.nan], [41], [np.nan]])
-    assert "target 'age': '>60' is not a number up to " in caplog.text
+    assert "target 'age': '>60' is no number from -1e+30 to 1e+30; such" in caplog.text
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, 1e308, "inf"])
@@ -156,7 +156,16 @@ def test_a_number_that_no_mean_can_hold_is_no_label(value: object, caplog: pytes
     with caplog.at_level(logging.WARNING):
         found = encode_labels([task], pd.DataFrame({"age": [value, 41]}))
     np.testing.assert_array_equal(found, [[np.nan], [41]])
-    assert f"target 'age': {value!r} is not a number up to " in caplog.text
+    assert f"target 'age': {value!r} is no number from -1e+30 to 1e+30; such" in caplog.text
+
+
+def test_a_threshold_compares_numbers_of_any_size(caplog: pytest.LogCaptureFixture) -> None:
+    metadata = pd.DataFrame({"titre": [50, 2e31, np.inf, -np.inf, np.nan]})
+    (task,) = parse_tasks(["titre>100"], metadata)
+    for values in (metadata["titre"], pd.Series(["50", "2e31", "inf", "-inf", None])):
+        found = encode_labels([task], pd.DataFrame({"titre": values}))
+        np.testing.assert_array_equal(found[:, 0], [0, 1, 1, 0, np.nan])
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize("target", ["sign", "age:regression"])
@@ -166,6 +175,23 @@ def test_a_long_value_is_cut_in_a_warning(target: str, caplog: pytest.LogCapture
         encode_labels([task], pd.DataFrame({task.column: ["x" * 30_000]}))
     assert "xxx" in caplog.text
     assert len(caplog.text) < 500
+
+
+def test_long_names_of_classes_are_cut(caplog: pytest.LogCaptureFixture) -> None:
+    classes = ["x" * 30_000, "y" * 30_000]
+    for column in ("status", "z" * 30_000):
+        (task,) = parse_tasks([column], pd.DataFrame({column: classes}))
+        encode_labels([task], pd.DataFrame({column: ["new"]}))
+        line = describe_classes(task, pd.DataFrame({column: classes}))
+        assert "positive is 'yyy" in line
+        assert len(line) < 500
+    assert "the class 'new' is none of xxx" in caplog.text
+    assert len(caplog.text) < 1000
+    (task,) = parse_tasks(["n:multiclass"], pd.DataFrame({"n": [f"class {i:02d}" for i in range(30)]}))
+    encode_labels([task], pd.DataFrame({"n": ["new"]}))
+    assert "class 19 and 10 more; repertoires" in caplog.text
+    with pytest.raises(InputError, match=r"has 1 class \(x{60}\.\.\.\); expected at least 2$"):
+        parse_tasks(["status"], pd.DataFrame({"status": classes[:1]}))
 
 
 def test_multitask_loss_by_hand() -> None:
@@ -268,5 +294,6 @@ def test_the_negative_class_has_a_name() -> None:
 
 def test_numbers_that_are_too_large_for_a_network() -> None:
     metadata = pd.DataFrame({"big": [1.0, -2e31]})
-    with pytest.raises(InputError, match=r"^c\.h5: target 'big': regression needs numbers up to 1e\+30, found 2e\+31$"):
+    expected = r"^c\.h5: target 'big': regression needs numbers from -1e\+30 to 1e\+30, found one of size 2e\+31$"
+    with pytest.raises(InputError, match=expected):
         parse_tasks(["big:regression"], metadata, source="c.h5")

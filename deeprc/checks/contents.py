@@ -90,10 +90,7 @@ def _find_empty(profiles: Sequence[RepertoireProfile], allow_empty: bool) -> Ite
     advice = "Leave such repertoires out with `allow_missing`."
     if allow_empty:
         advice = "`deeprc preprocess` with `allow_missing` leaves such repertoires out."
-    if any(
-        profile.report.rows_read and profile.report.dropped.get("empty") == profile.report.rows_read
-        for profile in empty
-    ):
+    if any(profile.report.dropped.get("empty") == profile.report.rows_of_chain for profile in empty):
         advice = "If the sequences are in a different column, name it with `sequence_column`. " + advice
     yield _make_finding(empty, "warning" if allow_empty else "error", "empty-repertoire", problem, advice)
 
@@ -331,11 +328,13 @@ def _find_small_repertoires(profiles: Sequence[RepertoireProfile]) -> Iterator[F
 
 def _find_odd_drop_rates(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     """Yield findings about repertoires of which an unusual share of the rows was dropped for a reason."""
-    read = [profile for profile in profiles if profile.report.rows_read >= _MIN_ROWS]
-    if len(read) < 3:
-        return
     for reason in DROP_REASONS:
-        shares = np.array([profile.report.dropped.get(reason, 0) / profile.report.rows_read for profile in read])
+        read = [profile for profile in profiles if _count_candidates(profile, reason) >= _MIN_ROWS]
+        if len(read) < 3:
+            continue
+        shares = np.array(
+            [profile.report.dropped.get(reason, 0) / _count_candidates(profile, reason) for profile in read]
+        )
         odd = [profile for profile, is_odd in zip(read, _find_outliers(shares), strict=True) if is_odd]
         if odd:
             share_of = {profile.repertoire_id: share for profile, share in zip(read, shares, strict=True)}
@@ -351,6 +350,11 @@ def _find_odd_drop_rates(profiles: Sequence[RepertoireProfile]) -> Iterator[Find
                 list_files(odd),
                 _list_ids(odd),
             )
+
+
+def _count_candidates(profile: RepertoireProfile, reason: str) -> int:
+    """Return the number of rows that the reason could apply to: only the chain of a row is looked at in all rows."""
+    return profile.report.rows_read if reason == "other_locus" else profile.report.rows_of_chain
 
 
 def _find_outliers(shares: NDArray[np.float64]) -> NDArray[np.bool_]:

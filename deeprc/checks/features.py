@@ -67,8 +67,8 @@ def make_size_features(profiles: Sequence[RepertoireProfile]) -> list[Feature]:
     """Return the sizes of the repertoires, and the share of rows that were dropped."""
     kept = np.array([profile.kept for profile in profiles], float)
     totals = np.array([profile.total_count for profile in profiles], float)
-    rows = np.array([profile.report.rows_read for profile in profiles], float)
-    dropped = np.array([sum(profile.report.dropped.values()) for profile in profiles], float)
+    rows = np.array([profile.report.rows_of_chain for profile in profiles], float)
+    dropped = np.array([profile.report.dropped_of_chain for profile in profiles], float)
     features = [
         Feature("number of sequences", "label-from-size", np.log(kept)),
         Feature("sum of counts", "label-from-size", np.log(totals)),

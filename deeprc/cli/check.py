@@ -129,7 +129,7 @@ def _is_one_container(sources: Sequence[Path]) -> bool:
 
 def _looks_like_container(sources: Sequence[Path]) -> bool:
     """Return whether there is one source with the ending of a container: if it is damaged, opening it says why."""
-    return len(sources) == 1 and sources[0].exists() and sources[0].suffix in (".h5", ".hdf5")
+    return len(sources) == 1 and sources[0].is_file() and sources[0].suffix.lower() in (".h5", ".hdf5")
 
 
 def _refuse_options_of_files(ctx: click.Context, container: Path) -> None:

@@ -269,9 +269,8 @@ def _compute_size_features(dataset: RepertoireDataset, profiles: Sequence[Repert
     with np.errstate(divide="ignore", invalid="ignore"):
         relative_variance = np.maximum(np.exp(-clonal[2]) - 1 / kept, 0)  # squared coefficient of variation, by n
     # A file may hold other chains or not: such rows say nothing about the repertoire of this chain.
-    others = np.array([[profile.report.dropped.get("other_locus", 0)] for profile in profiles], float)
-    read = np.array([[profile.report.rows_read] for profile in profiles], float) - others
-    dropped = np.array([[sum(profile.report.dropped.values())] for profile in profiles], float) - others
+    read = collect(lambda profile: profile.report.rows_of_chain)[:, None]
+    dropped = collect(lambda profile: profile.report.dropped_of_chain)[:, None]
     is_known = np.array([[bool(profile.report.format)] for profile in profiles])
     return [
         _make_numeric_feature("depth", "depth", "log", kept),

@@ -362,6 +362,16 @@ def test_a_drop_rate_unlike_the_rest(tmp_path, cohort):
     assert finding.message.startswith("rows dropped as 'unproductive': ")
 
 
+def test_rows_of_another_chain_do_not_change_the_drop_rate_of_this_chain(tmp_path, cohort):
+    for table in cohort.tables.values():
+        table.loc[::2, "productive"] = "F"
+    alpha = cohort.repertoire(1000).assign(v_call="TRAV1-1", j_call="TRAJ10", productive="T")
+    cohort.tables["hd2"] = pd.concat([cohort.tables["hd2"], alpha])
+    finding = only(cohort.write(tmp_path).check(locus="TRB"), "odd-drop-rate")
+    assert finding.repertoires == ("hd2",)
+    assert finding.message.startswith("rows dropped as 'other_locus': ")
+
+
 def test_junctions_of_different_columns(tmp_path, cohort):
     cohort.tables["hd2"] = cohort.tables["hd2"].rename(columns={"junction_aa": "cdr3_aa"})
     assert only(cohort.write(tmp_path).check(), "different-junctions").severity == "note"

@@ -142,11 +142,20 @@ def test_files_need_a_sheet(cohort: Path) -> None:
     assert "need --metadata SHEET" in result.output
 
 
+def test_a_folder_with_the_ending_of_a_container_is_none(tmp_path: Path) -> None:
+    (tmp_path / "x.h5").mkdir()
+    result = CliRunner().invoke(check, [str(tmp_path / "x.h5")])
+    assert result.exit_code == 2
+    assert "need --metadata SHEET" in result.output
+
+
+@pytest.mark.parametrize("ending", [".h5", ".H5", ".HDF5"])
 @pytest.mark.parametrize(
     ("n_kept", "reason"),
     [(0, "cannot be read as HDF5 (damaged, cut short, or not a container): "), (-1, "truncated file")],
 )
-def test_a_container_that_was_cut_short(container: Path, n_kept: int, reason: str) -> None:
+def test_a_container_that_was_cut_short(container: Path, n_kept: int, reason: str, ending: str) -> None:
+    container = container.rename(container.with_suffix(ending))
     container.write_bytes(container.read_bytes()[:n_kept])
     error = CliRunner().invoke(check, [str(container)]).exception
     assert isinstance(error, InputError)

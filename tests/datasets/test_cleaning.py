@@ -194,6 +194,15 @@ def test_another_chain_is_dropped_when_one_is_chosen():
     assert cleaned.loci == everything.loci
 
 
+def test_another_chain_is_the_first_reason_to_drop_a_row():
+    status = [Status.UNPRODUCTIVE, Status.LOW_CONFIDENCE, *[Status.IN_FRAME] * 4, Status.UNPRODUCTIVE]
+    locus = ["TRA"] * 5 + ["TRB", "TRB"]
+    cleaned = clean(rows_of(["CA", "CA", "", "C*A", "CW", "CA", "CA"], status, locus=locus), Cleaning(locus="TRB"))
+    assert {reason: n for reason, n in cleaned.dropped.items() if n} == {"other_locus": 5, "unproductive": 1}
+    assert cleaned.loci == {"TRA": 1, "TRB": 1}  # of productive rows, as without a choice
+    assert kept(cleaned) == ["CA"]
+
+
 def test_gene_names_are_those_of_imgt():
     rows = rows_of(["CA", "CW"], v_call=["TCRBV06-02*01", "TCRBV06-02/06-03*01"])
     cleaned = clean(rows)

@@ -434,17 +434,27 @@ def test_a_dataset_with_many_links(victim, tmp_path):
         Container(change(victim, tmp_path / "c.h5", alter))
 
 
-def test_numbers_of_16_bits_are_groups(victim, tmp_path):
-    """pandas refuses to group by them."""
+def read_ages(victim, path, dtype, divisor):
+    """Return the column `age` of a container in which it holds 0, 1, 2 ..., divided, of a type."""
 
     def alter(file):
         name, n = file["metadata/age"].attrs["name"], len(file["repertoire_ids"])
         del file["metadata/age"]
-        file.create_dataset("metadata/age", data=np.arange(n).astype(np.float16) / 2).attrs["name"] = name
+        file.create_dataset("metadata/age", data=(np.arange(n) / divisor).astype(dtype)).attrs["name"] = name
 
-    path = change(victim, tmp_path / "c.h5", alter)
-    update_checksum(path)
-    ages = Container(path).metadata["age"]
+    update_checksum(change(victim, path, alter))
+    return Container(path).metadata["age"]
+
+
+def test_numbers_of_32_bits_are_not_converted(victim, tmp_path):
+    ages = read_ages(victim, tmp_path / "c.h5", np.float32, 10)
+    assert ages.dtype == np.float32
+    assert ages.astype(str).tolist()[:4] == ["0.0", "0.1", "0.2", "0.3"]  # in 64 bits 0.1 is 0.10000000149011612
+
+
+def test_numbers_of_16_bits_are_groups(victim, tmp_path):
+    """pandas refuses to group by them."""
+    ages = read_ages(victim, tmp_path / "c.h5", np.float16, 2)
     assert ages.dtype == np.float64
     assert ages.groupby(ages).size().index.tolist() == [number / 2 for number in range(len(ages))]
 

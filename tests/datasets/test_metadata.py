@@ -356,8 +356,17 @@ def test_commas_of_other_sheets_are_text(tmp_path: Path, caplog: pytest.LogCaptu
     assert table["loci"].tolist() == ["2,24", "1,3"]
     assert [record.getMessage() for record in caplog.records] == [
         f"{path}: these columns are text, because their numbers have commas: loci; if they are numbers, write decimal "
-        "points and no commas, or in a spreadsheet program turn these cells from text into numbers"
+        "points and no commas"
     ]
+    book = openpyxl.Workbook()
+    for row in (["ID", "loci"], ["1", "2,24"], ["2", "1,3"]):
+        book.active.append(row)
+    book.save(tmp_path / "m.xlsx")
+    caplog.clear()
+    read_metadata(tmp_path / "m.xlsx", id_column="ID")
+    assert caplog.text.endswith(
+        "write decimal points and no commas, or in a spreadsheet program turn these cells from text into numbers\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -399,8 +408,8 @@ def test_columns_with_values_and_without_a_name_are_left_out_with_a_warning(
     assert found.table.columns.tolist() == ["ID", "y"]
     assert caplog.messages == (
         [
-            f"{path}: columns without a name are left out, though they have values: {warned}; all names must be in one "
-            "row, and rows above it must be deleted"
+            f"{path}: columns without a name are left out, though they have values: {warned}; give each a name; if the "
+            "names are in several rows, write all into one row and delete the rows above it"
         ]
         if warned
         else []

@@ -172,11 +172,17 @@ def test_files_whose_names_are_longer_than_the_ids(tmp_path: Path) -> None:
     )
     assert f"sheet.tsv: {message}; no row of " in fails(tmp_path)
     assert message in [each.message for each in check_cohort(tmp_path / "files", tmp_path / "sheet.tsv").findings]
+    (tmp_path / "sheet.tsv").write_text("sample\tpath\nP1-A\t\nP2-A\t\n")
+    assert "for 'P1-A': name each file in the column 'path' of the sheet, with the same" in fails(tmp_path)
+    (tmp_path / "sheet.tsv").write_text("sample\tx\ntsv\t1\n")
+    (tmp_path / "files" / "p2_a_TCRB.tsv").unlink()
+    assert "names of files" not in fails(tmp_path)  # the ending of a file is no part of its name
 
 
 def test_longer_names_must_be_those_of_single_rows() -> None:
     def explain(rows: list[str], *files: str) -> str:
-        return explain_longer_names([[row] for row in rows], map(Path, files))
+        stem_of = {Path(file): file.removesuffix(".tsv") for file in files}
+        return explain_longer_names([[row] for row in rows], stem_of, None)
 
     remark = "names of files have more letters, such as x_S1_L001.tsv for 'S1': name each file in a column 'file'"
     assert explain(["S1", "S2"], "x_S1_L001.tsv", "x_S10_L001.tsv").startswith(remark)
@@ -232,6 +238,8 @@ def test_files_of_other_endings_and_names_of_folders_are_told(tmp_path: Path) ->
         (folder / "contigs.tsv").write_text("junction_aa\nCASSF\n")
     told = "; folders have these names, but files do not: name each file in a column 'file' of the sheet, such as "
     assert f"{told}a/outs/contigs.tsv; no row of " in fails(tmp_path)
+    (tmp_path / "sheet.tsv").write_text("sample\tpath\na\t\nb\t\nc\t\n")
+    assert "name each file in the column 'path' of the sheet, such as a/outs/contigs.tsv; no row of " in fails(tmp_path)
     (tmp_path / "sheet.tsv").write_text("sample\nx\nfiles\nz\n")  # one of three
     assert told not in fails(tmp_path)
     (tmp_path / "sheet.tsv").write_text("sample\tfile\n" + "".join(f"{i}\t{i}/outs/contigs.tsv\n" for i in "abc"))
