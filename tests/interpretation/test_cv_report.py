@@ -7,6 +7,7 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -188,7 +189,7 @@ def test_numbers_are_drawn_as_predicted_in_the_first_repeat(folder: Path) -> Non
     table = pd.read_csv(folder / "predictions.tsv", sep="\t")
     first = table[(table["target"] == "age") & (table["repeat"] == 0) & table["label"].notna()]
     (points,) = axis.collections
-    x, y = points.get_offsets().T
+    x, y = np.asarray(points.get_offsets()).T
     assert sorted(x) == pytest.approx(sorted(first["label"]))
     low, high = axis.get_ylim()
     assert sorted(y) == pytest.approx(sorted(first["prediction"].clip(low, high)))
