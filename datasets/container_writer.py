@@ -37,7 +37,7 @@ from deeprc.errors import InputError
 from deeprc.files import replace_file
 from deeprc.hidden_folders import temporary_folder
 
-__all__ = ["ContainerWriter"]
+__all__ = ["ContainerWriter", "check_n_gene_names"]
 
 _OPTIONAL = (*GENE_FIELDS, "witness")
 _CONTAINER = "container.h5"
@@ -45,6 +45,13 @@ _CONTAINER = "container.h5"
 
 _MIN_KEPT_BYTES = 1 << 24
 """Bytes from which data is kept after an error; less data is read again in a moment."""
+
+
+def check_n_gene_names(field: str, n: int) -> None:
+    """Raise InputError if a cohort has more different names of a gene than there are codes of 16 bits."""
+    limit = np.iinfo(np.uint16).max
+    if n > limit:
+        raise InputError(f"{field}: more than {limit:,} different gene names; is it a gene column?")
 
 
 @dataclass(frozen=True)
@@ -304,8 +311,7 @@ class ContainerWriter:
             raise ValueError(f"{name}: {len(calls.codes)} gene calls for {n} sequences")
         vocabulary = self._vocabulary[name]
         codes = extend_vocabulary(vocabulary, calls.vocabulary).astype(np.uint16)
-        if len(vocabulary) > np.iinfo(np.uint16).max:
-            raise InputError(f"{name}: more than {np.iinfo(np.uint16).max} different gene names; is it a gene column?")
+        check_n_gene_names(name, len(vocabulary))
         return codes.tolist(), codes[calls.codes] if len(codes) else np.zeros(n, np.uint16)
 
     def _sort_vocabulary(self, name: str, order: Sequence[str]) -> tuple[list[str], NDArray[np.uint16]]:

@@ -20,7 +20,7 @@ from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.cleaning import CleanedTable, clean, examine_file, split_by_repertoire
 from deeprc.datasets.container_header import VERSION, get_creator
-from deeprc.datasets.container_writer import ContainerWriter
+from deeprc.datasets.container_writer import ContainerWriter, check_n_gene_names
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.frames import extract_categorical, extract_texts, find_constant_columns, to_arrow
 from deeprc.datasets.metadata import Metadata, make_metadata, read_metadata
@@ -124,6 +124,7 @@ def _concatenate_repertoires(repertoires: Sequence[Sequences]) -> Sequences:
         if any(name in sequences.genes for sequences in repertoires):
             calls = [sequences.genes.get(name, Categorical.unknown(len(sequences))) for sequences in repertoires]
             joint = Categorical.concatenate([Categorical.unknown(0), *calls])
+            check_n_gene_names(name, len(joint.vocabulary))
             genes[name] = Categorical(joint.codes.astype(np.uint16), joint.vocabulary)
     return joined.with_genes(genes)
 

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from deeprc.benchmarking.cohort_digest import digest_values
+from deeprc.benchmarking.fit_notes import show_fit_notes_once
 from deeprc.benchmarking.jobs import Job, Outcome, RemainingTime, run_benchmark_jobs
 from deeprc.benchmarking.nested_plan import NestedPlan
 from deeprc.benchmarking.options import BenchmarkOptions
@@ -51,6 +52,7 @@ class JobRunner:
         self.remaining_time = RemainingTime(workers)
         self.done: dict[str, tuple[Job, Outcome]] = {}
         self.n_total = 0
+        self._shown_notes: set[tuple[str, str]] = set()
 
     def run(self, jobs: Sequence[Job]) -> None:
         """Run the jobs that have no stored outcome, and store their outcomes."""
@@ -64,7 +66,10 @@ class JobRunner:
         self._prepare(list(waiting.values()))
         self._report_progress(waiting)
         # closed at once if anything goes wrong here, so that no worker continues
-        with closing(run_benchmark_jobs(list(waiting.values()), self.workers)) as ended:
+        with (
+            show_fit_notes_once(self._shown_notes),
+            closing(run_benchmark_jobs(list(waiting.values()), self.workers)) as ended,
+        ):
             for job, outcome in ended:
                 self.remaining_time.count_job()
                 self.store.put(job, outcome)

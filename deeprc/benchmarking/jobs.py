@@ -11,8 +11,8 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from deeprc.benchmarking.cohort_digest import digest_read_content
+from deeprc.benchmarking.fit_notes import name_fit_notes
 from deeprc.benchmarking.predictions import (
     OneVsRest,
     Predictions,
@@ -64,9 +65,6 @@ Outcome = dict[str, Any]
 """
 
 _PEAK, _NOW = "VmHWM:", "VmRSS:"
-
-_FITS = ("deeprc.branches", "deeprc.training")
-"""Packages whose loggers describe a single fit."""
 
 _logger = logging.getLogger(__name__)
 
@@ -125,7 +123,7 @@ def run_job(job: Job) -> Outcome:
     memory = _reset_peak()
     started, cpu = time.perf_counter(), time.process_time()
     try:
-        with _hide_notes():
+        with name_fit_notes(job.method, job.task.name):
             outcome = _measure_settings(job) if job.kind == "search" else _predict_test_fold(job)
     except Terminated:
         raise
@@ -134,23 +132,6 @@ def run_job(job: Job) -> Outcome:
         return {"error": _format_error(error)}
     cost = {"seconds": time.perf_counter() - started, "cpu_seconds": time.process_time() - cpu}
     return {**outcome, **cost, "peak_memory_mb": _read_status_mb(_PEAK) - memory}
-
-
-@contextmanager
-def _hide_notes() -> Iterator[None]:
-    """Hide what single fits log below a warning, unless debug messages are shown.
-
-    There are dozens of fits, and such notes name neither the method, nor the fold, nor the target of the user.
-    """
-    hidden = [logger for logger in map(logging.getLogger, _FITS) if not logger.isEnabledFor(logging.DEBUG)]
-    levels = [logger.level for logger in hidden]
-    for logger in hidden:
-        logger.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        for logger, level in zip(hidden, levels, strict=True):
-            logger.setLevel(level)
 
 
 def _format_error(error: BaseException) -> str:

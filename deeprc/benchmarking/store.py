@@ -84,7 +84,7 @@ class ResultStore:
             check_new_folder(folder, hint="continue it with `resume`, or " if holds_benchmark(folder, kind) else "")
             with name_write_errors(folder):
                 folder.mkdir(parents=True, exist_ok=True)
-            if resume and kind == BENCHMARK:
+            if resume:
                 _logger.info("%s: there is nothing to continue here, so all jobs are run", folder)
         else:
             _check_shared_settings(folder, kind, earlier, header)

@@ -95,7 +95,7 @@ def power(
     from deeprc.benchmarking.methods import split_names
     from deeprc.benchmarking.options import BenchmarkOptions
     from deeprc.errors import InputError
-    from deeprc.power.files import check_power_folder
+    from deeprc.power.files import check_power_folder, get_jobs_folder
 
     given = {name: value for name, value in others.items() if value is not None}
     excluded = _ONLY_WITH_CONTAINER if container is None else _ONLY_WITHOUT_CONTAINER
@@ -115,7 +115,8 @@ def power(
         scheduler=scheduler,
     )
     names = split_names(methods)
-    with show_how_to_continue("Continue with the same command and --resume.") if output else nullcontext():
+    advice = "Continue with the same command and --resume."
+    with nullcontext() if output is None else show_how_to_continue(advice, get_jobs_folder(output)):
         if container is None:
             _plan_study(given, names, options, output, resume)
         else:

@@ -59,6 +59,7 @@ class FigureOptions:
 class _Request:
     """The arguments of `make_figure`, from which figures are made."""
 
+    kind: str
     paths: tuple[Path, ...]
     cohort: str | os.PathLike[str] | None
     options: FigureOptions
@@ -124,11 +125,12 @@ class _Request:
         folder = find_cross_validation(self.paths)
         if folder is None:
             return "their joint predictions are not stored: give a CONTAINER"
-        return (
-            "they are of a cross-validation: `deeprc plot curves "
-            f"{shlex.quote(os.path.relpath(folder))}` draws the curves of its test folds; for new repertoires, give "
-            "their CONTAINER"
-        )
+        place = shlex.quote(os.path.relpath(folder))
+        if self.kind == "calibration":
+            what = f"`deeprc report {place}` shows the calibration in its test folds"
+        else:
+            what = f"`deeprc plot curves {place}` draws the curves of its test folds"
+        return f"they are of a cross-validation: {what}; for new repertoires, give their CONTAINER"
 
     def donors(self, predictions: pd.DataFrame) -> dict[str, int] | None:
         """Return the index of the donor of each repertoire, by its id; None if the metadata sheet did not name donors.
@@ -359,7 +361,7 @@ def make_figure(
     stray = [name for name, value in given.items() if value is not None and name not in figure_kind.options]
     if stray:
         raise InputError(f"{kind} has no --{stray[0]}")
-    return figure_kind.draw(_Request(paths, cohort, options, device))
+    return figure_kind.draw(_Request(kind, paths, cohort, options, device))
 
 
 def find_drawn_classes(model: Model, dataset: RepertoireDataset, task: Task) -> tuple[dict[str, str], dict[str, int]]:

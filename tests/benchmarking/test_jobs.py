@@ -1,7 +1,6 @@
 import gc
 import itertools
 import json
-import logging
 import math
 import os
 import time
@@ -426,33 +425,3 @@ def test_an_estimator_that_exits_is_a_failure(toys: ModuleType, make: Callable[.
             raise SystemExit(3)
 
     assert run_job(make(Exits(), {})) == {"error": "SystemExit: 3"}
-
-
-class Talkative(LogisticRegression):
-    """A classifier that logs a note and a warning, as a network does while it is fitted."""
-
-    def fit(self, X: RepertoireDataset, y: NDArray[Any]) -> "Talkative":
-        logger = logging.getLogger("deeprc.training.calibration")
-        logger.info("target 'y': calibrated")
-        logger.warning("look at this")
-        logger.debug("a detail")
-        return super().fit(np.arange(len(X))[:, None], y)
-
-    def decision_function(self, X: RepertoireDataset) -> NDArray[Any]:
-        return super().decision_function(np.arange(len(X))[:, None])
-
-    def predict_proba(self, X: RepertoireDataset) -> NDArray[Any]:
-        return super().predict_proba(np.arange(len(X))[:, None])
-
-
-@pytest.mark.parametrize(
-    ("level", "shown"),
-    [(logging.INFO, ["look at this"]), (logging.DEBUG, ["target 'y': calibrated", "look at this", "a detail"])],
-)
-def test_notes_of_single_fits_are_not_shown(
-    make: Callable[..., Job], caplog: pytest.LogCaptureFixture, level: int, shown: list[str]
-) -> None:
-    with caplog.at_level(level, "deeprc"):
-        assert "error" not in run_job(make(Talkative(), {}))
-        logging.getLogger("deeprc.training.calibration").info("after the job")
-    assert [record.message for record in caplog.records if "training" in record.name] == [*shown, "after the job"]

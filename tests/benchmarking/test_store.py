@@ -8,7 +8,16 @@ import yaml
 from sklearn.dummy import DummyClassifier
 
 from deeprc.benchmarking.jobs import Job
-from deeprc.benchmarking.store import FORMAT, VERSION, ResultStore, holds_benchmark, read_header
+from deeprc.benchmarking.store import (
+    BENCHMARK,
+    FORMAT,
+    POWER,
+    VERSION,
+    ResultStore,
+    StoreKind,
+    holds_benchmark,
+    read_header,
+)
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import Split
 from deeprc.tasks import Task
@@ -288,10 +297,13 @@ def test_a_folder_without_a_header(tmp_path: Path) -> None:
         read_header(tmp_path)
 
 
-def test_a_continuation_says_if_there_is_nothing_to_continue(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("kind", [BENCHMARK, POWER])
+def test_a_continuation_says_if_there_is_nothing_to_continue(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: StoreKind
+) -> None:
     with caplog.at_level("INFO"):
-        ResultStore(tmp_path / "a", HEADER)
-        ResultStore(tmp_path / "a", HEADER, resume=True)
+        ResultStore(tmp_path / "a", HEADER, kind=kind)
+        ResultStore(tmp_path / "a", HEADER, resume=True, kind=kind)
         assert caplog.messages == []
-        ResultStore(tmp_path / "b", HEADER, resume=True)
+        ResultStore(tmp_path / "b", HEADER, resume=True, kind=kind)
     assert caplog.messages == [f"{tmp_path / 'b'}: there is nothing to continue here, so all jobs are run"]

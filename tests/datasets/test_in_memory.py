@@ -13,10 +13,13 @@ import pytest
 
 import deeprc
 from deeprc.datasets.cache import digest_container
+from deeprc.datasets.categorical import Categorical
+from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.in_memory import MemoryDataset
+from deeprc.datasets.in_memory import MemoryDataset, _concatenate_repertoires
 from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.readers import FORMATS
+from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from tests.conftest import random_sequences
 from tests.toys.repertoire_tables import read_repertoire
@@ -207,6 +210,25 @@ def test_a_gene_that_one_repertoire_lacks_is_unknown_there(tmp_path: Path) -> No
     found = deeprc.from_frame(table)
     assert [each.genes["v_call"].names().tolist() for each in found] == [[""], ["TRBV2"]]
     assert content(found.to_container(tmp_path / "c.h5")) == content(found)
+
+
+def name_genes(prefix: str, n: int) -> Sequences:
+    """Return n sequences of one residue, each with a V gene of its own."""
+    names = Categorical.encode(f"{prefix}{number}" for number in range(n))
+    return Sequences(np.zeros(n, np.uint8), np.arange(n + 1), np.ones(n, np.uint32), v_call=names)
+
+
+def test_more_gene_names_than_codes_are_refused_in_memory_as_in_a_file(tmp_path: Path) -> None:
+    message = r"^v_call: more than 65,535 different gene names; is it a gene column\?$"
+    parts = [name_genes(prefix, 40_000) for prefix in "ab"]
+    with pytest.raises(InputError, match=message):
+        _concatenate_repertoires(parts)
+    with ContainerWriter(tmp_path / "c.h5") as writer:
+        writer.append("a", parts[0])
+        with pytest.raises(InputError, match=message):
+            writer.append("b", parts[1])
+    joint = _concatenate_repertoires([name_genes(prefix, 32_767) for prefix in "ab"]).genes["v_call"]
+    assert [joint.get_name(row) for row in (0, 32_766, 32_767, 65_533)] == ["a0", "a32766", "b0", "b32766"]
 
 
 def test_numbers_in_the_place_of_genes_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:

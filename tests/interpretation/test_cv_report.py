@@ -7,6 +7,7 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -173,3 +174,53 @@ def test_curves_are_of_predictions_that_left_the_repertoire_out(folder: Path, mo
     runs = sorted((folder / "runs").iterdir())
     with pytest.raises(InputError, match="`deeprc plot curves cv` draws the curves of its test folds"):
         make_figure("roc", runs, options=FigureOptions(target="status=case"))
+    with pytest.raises(InputError, match="`deeprc report cv` shows the calibration in its test folds"):
+        make_figure("calibration", runs, options=FigureOptions(target="status=case"))
+
+
+def test_curves_of_several_classes_are_means_over_folds_repeats_and_classes(folder: Path) -> None:
+    auc = json.loads((folder / "metrics.json").read_text())["grade"]["auc"]
+    legend = make_figure("curves", folder, options=FigureOptions(target="grade")).axes[1].get_legend()
+    assert legend.get_texts()[0].get_text().split()[0] == f"{auc:.3f}"
+
+
+def test_numbers_are_drawn_as_predicted_in_the_first_repeat(folder: Path) -> None:
+    (axis,) = make_figure("curves", folder, options=FigureOptions(target="age")).axes
+    table = pd.read_csv(folder / "predictions.tsv", sep="\t")
+    first = table[(table["target"] == "age") & (table["repeat"] == 0) & table["label"].notna()]
+    (points,) = axis.collections
+    x, y = np.asarray(points.get_offsets()).T
+    assert sorted(x) == pytest.approx(sorted(first["label"]))
+    low, high = axis.get_ylim()
+    assert sorted(y) == pytest.approx(sorted(first["prediction"].clip(low, high)))
+    assert len(x) == json.loads((folder / "metrics.json").read_text())["age"]["n"] > 20
+
+
+@pytest.mark.parametrize("target", ["status=case", "grade", "age"])
+def test_a_target_without_labels_has_no_curves(folder: Path, tmp_path: Path, target: str) -> None:
+    copy = copy_with_labels(folder, tmp_path, target, None)
+    metrics = json.loads((copy / "metrics.json").read_text())
+    metrics[target] = {"n": 0, "n_repeats": 2}
+    (copy / "metrics.json").write_text(json.dumps(metrics))
+    with pytest.raises(InputError) as error:
+        make_figure("curves", copy, options=FigureOptions(target=target))
+    assert str(error.value) == f"{copy}: target {target!r}: no repertoire has a label, so there is nothing to draw"
+
+
+def test_a_target_with_one_class_in_each_test_fold_has_no_curves(folder: Path, tmp_path: Path) -> None:
+    copy = copy_with_labels(folder, tmp_path, "status=case", 1.0)
+    with pytest.raises(InputError) as error:
+        make_figure("curves", copy, options=FigureOptions(target="status=case"))
+    reason = "no test fold has both classes, so there is no curve"
+    assert str(error.value) == f"{copy}: target 'status=case': {reason}"
+
+
+def copy_with_labels(folder: Path, tmp_path: Path, target: str, label: float | None) -> Path:
+    """Copy a cross-validation without its runs, with the same label of a target for all repertoires."""
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("runs"))
+    table = pd.read_csv(copy / "predictions.tsv", sep="\t")
+    own = (table["target"] == target) | table["target"].str.startswith(f"{target}=")
+    table.loc[own, "label"] = label
+    table.to_csv(copy / "predictions.tsv", sep="\t", index=False)
+    return copy

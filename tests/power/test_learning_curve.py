@@ -324,15 +324,20 @@ def test_the_command_on_a_cohort(
     assert capsys.readouterr().out.endswith("Nothing was written; --output FOLDER keeps the tables.\n")
 
 
-@pytest.mark.parametrize(("options", "shown"), [(["-o", "{folder}"], 1), ([], 0)])
+@pytest.mark.parametrize(
+    ("options", "begun", "shown"), [(["-o", "{folder}"], True, 1), ([], True, 0), (["-o", "{folder}"], False, 0)]
+)
 def test_an_interruption_says_how_to_continue(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     options: list[str],
+    begun: bool,
     shown: int,
 ) -> None:
     def stop(*_: object, **__: object) -> None:
+        if begun:
+            (tmp_path / "power" / "jobs").mkdir(parents=True)
         raise KeyboardInterrupt
 
     monkeypatch.setattr("deeprc.power.learning_curve.measure_learning_curve", stop)

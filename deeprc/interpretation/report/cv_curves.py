@@ -12,6 +12,7 @@ import pandas as pd
 
 from deeprc.errors import InputError
 from deeprc.evaluation.comparison import MethodInfo
+from deeprc.evaluation.scatter import NoCurveError
 from deeprc.evaluation.scoring import choose_scoring
 from deeprc.evaluation.scoring_base import Scoring
 from deeprc.interpretation.report.cv_results import StoredCrossValidation, list_classes, read_cross_validation
@@ -51,10 +52,15 @@ def draw_cv_curves(folder: str | os.PathLike[str], target: str | None = None) ->
     name = names[0] if target is None else target
     if name not in names:
         raise InputError(f"{folder}: no target {name!r}; its targets: {', '.join(names)}")
+    if result.metrics[name].n == 0:
+        raise InputError(f"{folder}: target {name!r}: no repertoire has a label, so there is nothing to draw")
     scoring, table = convert_to_comparison(result, name)
     if scoring.kind == "regression":
         table = table[table["repeat"] == 0]
-    return draw_curves_figure(table, [METHOD], scoring)
+    try:
+        return draw_curves_figure(table, [METHOD], scoring)
+    except NoCurveError as error:
+        raise InputError(f"{folder}: target {name!r}: no test fold has both classes, so there is no curve") from error
 
 
 def convert_to_comparison(result: StoredCrossValidation, name: str) -> tuple[Scoring, pd.DataFrame]:
