@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from deeprc.benchmarking.cohort_digest import digest_values
-from deeprc.benchmarking.fit_notes import show_fit_notes_once
+from deeprc.benchmarking.fit_notes import FitNote, show_fit_notes_once
 from deeprc.benchmarking.jobs import Job, Outcome, RemainingTime, run_benchmark_jobs
 from deeprc.benchmarking.nested_plan import NestedPlan
 from deeprc.benchmarking.options import BenchmarkOptions
@@ -52,7 +52,7 @@ class JobRunner:
         self.remaining_time = RemainingTime(workers)
         self.done: dict[str, tuple[Job, Outcome]] = {}
         self.n_total = 0
-        self._shown_notes: set[tuple[str, str]] = set()
+        self._shown_notes: set[FitNote] = set()
 
     def run(self, jobs: Sequence[Job]) -> None:
         """Run the jobs that have no stored outcome, and store their outcomes."""

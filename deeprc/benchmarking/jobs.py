@@ -123,7 +123,7 @@ def run_job(job: Job) -> Outcome:
     memory = _reset_peak()
     started, cpu = time.perf_counter(), time.process_time()
     try:
-        with name_fit_notes(job.method, job.task.name):
+        with name_fit_notes(job.method):
             outcome = _measure_settings(job) if job.kind == "search" else _predict_test_fold(job)
     except Terminated:
         raise

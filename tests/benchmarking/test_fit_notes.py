@@ -71,10 +71,10 @@ def test_each_method_shows_a_note_once(make: Callable[..., Job], caplog: pytest.
         runner.run([make(method, fold) for fold in range(2) for method in "ab"])
         runner.run([make(method, 0, "final") for method in "ab"])
         START.info("target 'y' has 1 donors: too few")
-    text = "target 'status=sick' has %d donors: too few. Not used: %s"
+    text = "target 'y' has %d donors: too few. Not used: %s"
     assert [record.message for record in caplog.records if record.levelname == "INFO"] == [
-        f"In a fit of a: {text % (1, 'b')}",
-        f"In a fit of b: {text % (2, 'a')}",
+        f"In a fit of a (which calls the target 'y'): {text % (1, 'b')}",
+        f"In a fit of b (which calls the target 'y'): {text % (2, 'a')}",
         "target 'y' has 1 donors: too few",
     ]
     assert caplog.messages.count("look at this") == Talkative.n_fits > 4
@@ -100,12 +100,12 @@ def test_calls_in_two_threads_do_not_disturb_each_other(caplog: pytest.LogCaptur
     both_are_in, one_is_out = threading.Barrier(2, timeout=10), threading.Event()
 
     def call(method: str) -> None:
-        with show_fit_notes_once(set()), name_fit_notes(method, "status"):
+        with show_fit_notes_once(set()), name_fit_notes(method):
             both_are_in.wait()
             if method == "b":
                 one_is_out.wait(10)
-            START.info("y is there")
-            START.info("y is there")
+            for _ in range(2):
+                START.info("a note")
         one_is_out.set()
         START.info("%s has ended", method)
 
@@ -115,7 +115,7 @@ def test_calls_in_two_threads_do_not_disturb_each_other(caplog: pytest.LogCaptur
             thread.start()
         for thread in threads:
             thread.join()
-    noted = ["In a fit of a: status is there", "In a fit of b: status is there"]
+    noted = [f"In a fit of {method} (which calls the target 'y'): a note" for method in "ab"]
     assert sorted(caplog.messages) == [*noted, "a has ended", "b has ended"]
 
 
@@ -137,5 +137,5 @@ def test_a_network_says_what_it_did_not_do(make: Callable[..., Job], caplog: pyt
     with caplog.at_level("INFO", "deeprc"):
         assert "error" not in run_job(make("deeprc", 0, "final", network))
     shown = [record.message for record in caplog.records if record.name.startswith("deeprc.training")]
-    assert any(text.startswith("In a fit of deeprc: Branches used: ") for text in shown)
-    assert not any("calibrated" in text or "'y'" in text for text in shown)
+    assert any(text.startswith("In a fit of deeprc (which calls the target 'y'): Branches used: ") for text in shown)
+    assert not any("calibrated" in text for text in shown)
