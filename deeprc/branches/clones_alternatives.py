@@ -16,7 +16,6 @@ from deeprc.branches.donors import renumber_donors
 __all__ = [
     "ALTERNATIVES",
     "LENIENT_THRESHOLDS",
-    "OVERSHARED_THRESHOLDS",
     "THRESHOLDS_BY_KIND",
     "Alternative",
     "HeldOutLosses",
@@ -29,13 +28,10 @@ LENIENT_THRESHOLDS = (0.6, 0.3)
 If the classes are equally large, and 2 of 3 carriers (or 3 of 5) have the label, p is exactly 0.5. So a threshold of
 0.5 would depend on how p-values are rounded."""
 
-OVERSHARED_THRESHOLDS = (*LENIENT_THRESHOLDS, *THRESHOLDS)
-"""Thresholds for overshared clones."""
-
 THRESHOLDS_BY_KIND = {
     "exact": THRESHOLDS,
     "one substitution": THRESHOLDS,
-    "overshared": OVERSHARED_THRESHOLDS,
+    "overshared": (*LENIENT_THRESHOLDS, *THRESHOLDS),
     "wildcard": THRESHOLDS,
 }
 """Thresholds of the p-value for each kind of clones, in falling order."""

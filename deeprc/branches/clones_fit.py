@@ -28,13 +28,11 @@ from deeprc.arrays import Floats, Integers
 from deeprc.baselines.association_tests import adjust_by_benjamini_hochberg
 from deeprc.baselines.carrier_counts import AssociatedClones, find_associated_clones
 from deeprc.baselines.cross_fitted_clone_counts import count_clones_out_of_fold
-from deeprc.baselines.public_clones import THRESHOLDS
 from deeprc.branches.clone_permutations import exceeds_permutations
 from deeprc.branches.clones import CloneBranch, Memory
 from deeprc.branches.clones_alternatives import (
     ALTERNATIVES,
     LENIENT_THRESHOLDS,
-    OVERSHARED_THRESHOLDS,
     THRESHOLDS_BY_KIND,
     Alternative,
     HeldOutLosses,
@@ -240,12 +238,12 @@ def _count_by_alternative(
     """
     search = candidates.search
     by_kind = [
-        _count_out_of_fold(shared, search, THRESHOLDS),
-        count_held_out_matches(candidates, THRESHOLDS),
-        _count_out_of_fold(overshared, search, OVERSHARED_THRESHOLDS),
+        _count_out_of_fold(shared, search, THRESHOLDS_BY_KIND["exact"]),
+        count_held_out_matches(candidates, THRESHOLDS_BY_KIND["one substitution"]),
+        _count_out_of_fold(overshared, search, THRESHOLDS_BY_KIND["overshared"]),
     ]
     if wildcards is not None:
-        by_kind.append(_count_out_of_fold(wildcards, search, THRESHOLDS, wildcards.residues))
+        by_kind.append(_count_out_of_fold(wildcards, search, THRESHOLDS_BY_KIND["wildcard"], wildcards.residues))
     return np.concatenate([by_threshold[::-1] for by_threshold in by_kind])
 
 

@@ -12,7 +12,7 @@ from deeprc.baselines.carrier_counts import find_associated_clones
 from deeprc.baselines.public_clones import THRESHOLDS
 from deeprc.branches import clone_permutations
 from deeprc.branches.clone_permutations import _count_associated, _permute_labels, exceeds_permutations
-from deeprc.branches.clones_alternatives import LENIENT_THRESHOLDS, OVERSHARED_THRESHOLDS
+from deeprc.branches.clones_alternatives import LENIENT_THRESHOLDS, THRESHOLDS_BY_KIND
 from deeprc.branches.clones_searches import CloneSearch, list_searches
 from deeprc.branches.cohort import TrainingCohort
 from deeprc.datasets.alphabet import AMINO_ACIDS
@@ -20,6 +20,7 @@ from deeprc.datasets.clones.shared import find_shared_clones
 from deeprc.datasets.dataset import RepertoireDataset
 from tests.toys.clone_cohorts import STATUS, Clone, draw_repertoires, write_repertoires
 
+OVERSHARED_THRESHOLDS = THRESHOLDS_BY_KIND["overshared"]
 B = 60
 Y = np.arange(B) % 2
 
