@@ -53,7 +53,7 @@ def describe_empty(path: Path | str, report: RepertoireReport) -> str:
         return f"{path}: has a header, but no rows (repertoire {report.repertoire_id!r})"
     reasons = ", ".join(f"{reason} {n}" for reason, n in report.dropped.items() if n)
     message = f"{path}: none of the {report.rows_read} rows of repertoire {report.repertoire_id!r} is kept ({reasons})"
-    if report.dropped.get("empty") == report.rows_of_chain:
+    if report.has_only_empty_rows:
         message += "; are the sequences in another column? Name it with `sequence_column`"
     return "; ".join(filter(None, [message, _QUESTIONS.get(_find_main_reason(report))]))
 

@@ -70,6 +70,11 @@ class RepertoireReport:
         """The number of dropped rows among `rows_of_chain`."""
         return sum(n for reason, n in self.dropped.items() if reason != "other_locus")
 
+    @property
+    def has_only_empty_rows(self) -> bool:
+        """Whether there are rows of the chain, and none of them has a sequence."""
+        return 0 < self.rows_of_chain == self.dropped.get("empty", 0)
+
     @classmethod
     def of(
         cls, repertoire_id: str, file: str, reader_format: str, cleaned: CleanedTable, locus: str | None

@@ -90,7 +90,7 @@ def _find_empty(profiles: Sequence[RepertoireProfile], allow_empty: bool) -> Ite
     advice = "Leave such repertoires out with `allow_missing`."
     if allow_empty:
         advice = "`deeprc preprocess` with `allow_missing` leaves such repertoires out."
-    if any(profile.report.dropped.get("empty") == profile.report.rows_of_chain for profile in empty):
+    if any(profile.report.has_only_empty_rows for profile in empty):
         advice = "If the sequences are in a different column, name it with `sequence_column`. " + advice
     yield _make_finding(empty, "warning" if allow_empty else "error", "empty-repertoire", problem, advice)
 
