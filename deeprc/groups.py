@@ -83,9 +83,11 @@ def validate_groups(
     """
     if groups is None:
         return None
+    if isinstance(groups, str):
+        raise ValueError(f"groups: expected the donor of each of {len(X)} repertoires, found the text {groups!r}")
     given = np.asarray(convert_keeping_missing(groups))
     if given.shape != (len(X),):
-        raise ValueError(f"groups: expected {len(X)} values, found {given.shape}")
+        raise ValueError(f"groups: expected {len(X)} values, found an array of shape {given.shape}")
     numbers = index_groups(given)
     if several and len(np.unique(numbers)) < 2:
         raise ValueError("groups: expected at least two donors, found one")

@@ -23,6 +23,8 @@ def test_groups_are_checked(cohort: RepertoireDataset) -> None:
     assert numbers.tolist() == [0, 1, 0, 2]
     with pytest.raises(ValueError, match="groups: expected 4 values, found"):
         validate_groups(cohort[:4], ["x", "y"])
+    with pytest.raises(ValueError, match="groups: expected the donor of each of 4 repertoires, found the text 'donor'"):
+        validate_groups(cohort[:4], "donor")
     with pytest.raises(ValueError, match="groups: expected at least two donors, found one"):
         validate_groups(cohort[:4], ["x"] * 4)
     one = validate_groups(cohort[:4], ["x"] * 4, several=False)
