@@ -11,11 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.arrays import Floats
+from deeprc.arrays import Floats, index_connected
 from deeprc.baselines.parameters import check_whole_number
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.known_repertoires import distinguish_repertoires
-from deeprc.groups import index_connected
 
 __all__ = ["assign_grouped_folds", "assign_inner_folds"]
 

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from sklearn.base import BaseEstimator
 
 from deeprc.datasets.dataset import RepertoireDataset
@@ -21,7 +19,6 @@ __all__ = [
     "choose_donor_column",
     "convert_keeping_missing",
     "find_donor_columns",
-    "index_connected",
     "index_groups",
     "pass_groups",
     "pass_path_groups",
@@ -50,13 +47,6 @@ def index_groups(values: ArrayLike) -> NDArray[np.int64]:
     """Return the index of each repertoire's group, (B,): equal values make one group, each missing value its own."""
     codes, _ = pd.factorize(np.asarray(convert_keeping_missing(values)))
     return np.where(codes < 0, len(codes) + np.arange(len(codes)), codes)
-
-
-def index_connected(pairs: NDArray[np.integer[Any]], n: int) -> NDArray[np.int64]:
-    """Return the index of the group of each of n nodes, (n,): pairs of nodes, (2, P), join groups, also indirectly."""
-    first, second = pairs.astype(np.int32)  # SciPy 1.11 takes no other integers
-    graph = coo_array((np.ones(len(first)), (first, second)), shape=(n, n))
-    return np.asarray(connected_components(graph, directed=False)[1], np.int64)
 
 
 def shuffle_groups(groups: NDArray[np.int64], seed: int) -> NDArray[np.int64]:

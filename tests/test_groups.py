@@ -8,7 +8,7 @@ from sklearn.model_selection import StratifiedGroupKFold
 
 from deeprc.baselines.svm import SVM, SVMRegressor
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.groups import index_connected, index_groups, pass_groups, shuffle_groups, validate_groups
+from deeprc.groups import index_groups, pass_groups, shuffle_groups, validate_groups
 
 
 def test_missing_values_are_groups_of_their_own() -> None:
@@ -57,12 +57,6 @@ def test_seeds_shuffle_groups_differently() -> None:
     # the order of numpy.random.RandomState(0), [2, 3, 1, 0], has the groups 3, 5, 7, 9 at 3, 2, 0, 1
     assert shuffle_groups(donors, 0).tolist() == [0, 3, 0, 2, 1, 1]
     assert shuffle_groups(donors, 1).tolist() != [0, 3, 0, 2, 1, 1]
-
-
-def test_nodes_that_are_connected_through_others_are_one_group() -> None:
-    found = index_connected(np.array([[0, 4, 1], [4, 2, 1]]), 5)
-    np.testing.assert_array_equal(found, [0, 1, 0, 2, 0])
-    np.testing.assert_array_equal(index_connected(np.zeros((2, 0), np.int64), 2), [0, 1])
 
 
 def test_missing_values_in_a_list_are_missing() -> None:

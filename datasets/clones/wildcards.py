@@ -24,16 +24,12 @@ from numpy.typing import NDArray
 from deeprc.compilation import open_threads
 from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.clones.grouping import CloneCarriers, find_repeated
+from deeprc.datasets.clones.hashed_sequences import HashedSequences, hash_cohort
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.sequence_hash import hash_rows, leave_out_of_each
+from deeprc.datasets.sequence_hash import leave_out_of_each
 from deeprc.progress import open_step
 
-__all__ = ["MAX_SEQUENCES", "WildcardClones", "find_wildcard_clones"]
-
-MAX_SEQUENCES = 1 << 23
-"""Largest number of sequences of a cohort in which wildcard clones are sought: 8.4 million.
-
-Each sequence has about nine of them. In larger cohorts, donors share enough clones themselves."""
+__all__ = ["WildcardClones", "find_wildcard_clones"]
 
 _SEQUENCES_AT_ONCE = 1 << 24  # of all positions that are searched at the same time; each takes 35 bytes
 _ENDS = 3  # number of residues at each end of a sequence that are never the wildcard
@@ -56,26 +52,6 @@ class WildcardClones(CloneCarriers):
 
     positions: NDArray[np.int64]
     residues: NDArray[np.uint32]
-
-
-class _SearchedSequences(NamedTuple):
-    """The N sequences that are searched.
-
-    Attributes
-    ----------
-    residues, first_residues, lengths
-        Amino acids of some sequences, among them these; index of the first one, and number, (N,) each.
-    hashes
-        Hash of each, with its genes, (N,).
-    repertoires
-        Repertoire of each in the container, rising, (N,).
-    """
-
-    residues: NDArray[np.uint8]
-    first_residues: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-    hashes: NDArray[np.uint64]
-    repertoires: NDArray[np.int32]
 
 
 class _FoundClones(NamedTuple):
@@ -122,23 +98,11 @@ def find_wildcard_clones(dataset: RepertoireDataset, gene_fields: Sequence[str] 
     InputError
         If the container lacks one of these genes.
     """
-    checked = dataset.check_gene_fields(gene_fields)
-    repertoires = np.unique(dataset.repertoire_indices)
-    offsets = np.asarray(dataset.container.repertoire_offsets)
-    sizes = np.diff(offsets)[repertoires]
-    if sizes.sum() > MAX_SEQUENCES:
+    sequences = hash_cohort(dataset, gene_fields)
+    if sequences is None:
         return None
-    rows = np.concatenate([np.zeros(0, np.int64), *(np.arange(*offsets[b : b + 2]) for b in repertoires)])
-    arrays, indices = dataset.container.get_arrays_at(rows, checked)
-    sequences = _SearchedSequences(
-        arrays.residues,
-        arrays.offsets[indices],
-        arrays.offsets[indices + 1] - arrays.offsets[indices],
-        hash_rows(arrays, indices),
-        np.repeat(repertoires, sizes).astype(np.int32),
-    )
     positions = range(_ENDS, max(_ENDS, int(sequences.lengths.max(initial=0)) - _ENDS))
-    n_at_once = max(1, _SEQUENCES_AT_ONCE // max(1, len(rows)))
+    n_at_once = max(1, _SEQUENCES_AT_ONCE // max(1, len(sequences.rows)))
     found = [_FoundClones.empty()]
     with (
         open_threads() as threads,
@@ -149,7 +113,7 @@ def find_wildcard_clones(dataset: RepertoireDataset, gene_fields: Sequence[str] 
             found += step.follow(threads.map(partial(_find_at_position, sequences), block))
     clones = _FoundClones(*map(np.concatenate, zip(*found, strict=True)))
     return WildcardClones(
-        representative=rows[clones.representatives],
+        representative=sequences.rows[clones.representatives],
         offsets=compute_offsets(clones.n_carriers),
         carriers=clones.carriers,
         positions=clones.positions,
@@ -157,7 +121,7 @@ def find_wildcard_clones(dataset: RepertoireDataset, gene_fields: Sequence[str] 
     )
 
 
-def _find_at_position(sequences: _SearchedSequences, position: int) -> _FoundClones:
+def _find_at_position(sequences: HashedSequences, position: int) -> _FoundClones:
     """Return the clones with a wildcard at a position.
 
     The sequences are sorted by their hash without the residue at the wildcard, so those with the same wildcard clone

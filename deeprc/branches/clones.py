@@ -5,7 +5,8 @@ the sequences of a repertoire. A sequence with m mismatches retrieves a clone of
 weight exp(-beta * m). If beta is high, only the clone itself is retrieved; if it is lower, near neighbours count, too.
 Here the match of a clone is either exact (beta is infinite) or allows one substitution: all sequences with at most one
 mismatch retrieve the clone (beta is 0 for these). A clone with a wildcard allows a substitution at one position only,
-see `deeprc.datasets.clones.wildcards`.
+see `deeprc.datasets.clones.wildcards`. The members of a cluster allow one substitution each, and count together as one
+clone, see `deeprc.datasets.clones.clusters`.
 
 A repertoire has n different clones, and k of them are retrieved. Both numbers give the evidence for an output, see
 `clones_evidence`. The evidence with k = 0 is shared by all sequences. The difference between the evidence and that with
@@ -38,7 +39,10 @@ from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.errors import InputError
 from deeprc.nn.branches import Branch, to_array
 
-__all__ = ["CloneBranch", "CloneHits", "Memory"]
+__all__ = ["CLUSTER", "CloneBranch", "CloneHits", "Memory", "find_first_of_cluster"]
+
+CLUSTER = 1 << 20
+"""`CLUSTER` + c is the match of the members of cluster c; all other matches are smaller."""
 
 _MAX_LOG_RATE = 100.0
 _CARRIERS = ("carriers_positive", "carriers_negative")
@@ -58,12 +62,12 @@ class Memory(NamedTuple):
     clones
         The J clones, best first.
     matches
-        Match of each clone, (J,): `EXACT`, `ONE_SUBSTITUTION`, or `WILDCARD` + position.
+        Match of each clone, (J,): `EXACT`, `ONE_SUBSTITUTION`, `WILDCARD` + position, or `CLUSTER` + cluster, from 0.
     carriers
-        Numbers of carriers of each clone, (J, 2): the positive and the negative ones for classes; all carriers and 0
-        for numbers. A carrier is a donor if donors are known, else a training repertoire.
+        Numbers of carriers of each clone or of its cluster, (J, 2): the positive and the negative ones for classes; all
+        carriers and 0 for numbers. A carrier is a donor if donors are known, else a training repertoire.
     tests
-        P-value and q-value of each clone, (J, 2).
+        P-value and q-value of each clone or of its cluster, (J, 2).
     """
 
     output: int
@@ -98,6 +102,18 @@ class CloneHits(NamedTuple):
     mismatches: NDArray[np.int64]
     outputs: NDArray[np.int64]
     evidence: Floats
+
+
+def find_first_of_cluster(matches: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the index of the first clone in the cluster of each clone, (J,), or its own index if it has no cluster.
+
+    `matches` has the match of each clone of one memory, (J,).
+    """
+    first = np.arange(len(matches))
+    members = np.flatnonzero(matches >= CLUSTER)
+    _, first_members, cluster = np.unique(matches[members], return_index=True, return_inverse=True)
+    first[members] = members[first_members][cluster.ravel()]
+    return first
 
 
 class _MemorySpan(NamedTuple):
@@ -217,6 +233,12 @@ class CloneBranch(Branch):
         hits, scores_without_hits = self._match_stored_clones(repertoire)
         return scores_without_hits + np.bincount(hits.outputs, hits.evidence, minlength=self.n_outputs)
 
+    def _find_first_of_clusters(self) -> NDArray[np.int64]:
+        """Return the result of `find_first_of_cluster` for all memories, as indices of all clones, (J,)."""
+        matches = to_array(self.is_ball)
+        spans = self._list_memory_spans()
+        return np.concatenate([start + find_first_of_cluster(matches[start:stop]) for *_, start, stop in spans])
+
     def _prepare_search(self, repertoire: Repertoire) -> NeighbourSearch:
         """Return the search for the clones in repertoires, after a check that this one has some of their genes."""
         sequences = repertoire.container.sequences
@@ -224,7 +246,8 @@ class CloneBranch(Branch):
             if name in sequences.genes:
                 check_some_genes_known(repertoire.container.path, name, known, sequences.genes[name].vocabulary)
         if self._search is None:
-            self._search = NeighbourSearch(self.clones, to_array(self.is_ball))
+            matches = to_array(self.is_ball)
+            self._search = NeighbourSearch(self.clones, np.where(matches >= CLUSTER, ONE_SUBSTITUTION, matches))
         return self._search
 
     def _match_stored_clones(self, repertoire: Repertoire) -> tuple[CloneHits, Floats]:
@@ -234,7 +257,8 @@ class CloneBranch(Branch):
         rows, clones, mismatches = self._prepare_search(repertoire).find_in(repertoire, hashes)
         n = count_clones_of_repertoire(repertoire, fields, hashes)
         n_clones = len(self.carriers)
-        n_hits = np.bincount(clones, minlength=n_clones)  # of each clone
+        first_of_cluster = self._find_first_of_clusters()[clones]
+        n_hits = np.bincount(first_of_cluster, minlength=n_clones)  # of each cluster, or clone without one
         evidence, scores_without_hits = np.zeros(n_clones), np.zeros(self.n_outputs)
         outputs = np.zeros(n_clones, np.int64)
         for memory, parameters, start, stop in self._list_memory_spans():
@@ -243,7 +267,7 @@ class CloneBranch(Branch):
             scores_without_hits[memory.output] += without_hits
             evidence[start:stop] = (with_hits - without_hits) / max(k, 1)
             outputs[start:stop] = memory.output
-        shares = evidence[clones] / n_hits[clones]
+        shares = evidence[clones] / n_hits[first_of_cluster]
         return CloneHits(rows, clones, mismatches, outputs[clones], shares), scores_without_hits
 
     def table(self, output_names: Sequence[str]) -> pd.DataFrame:
@@ -258,12 +282,12 @@ class CloneBranch(Branch):
         -------
         pandas.DataFrame
             Columns `junction_aa`, `v_call` and `j_call` if genes are part of clones, `output`, `direction`, `match`
-            (`exact`, `one substitution` or `any residue at position 7`, from 1), the number of carriers
-            (`carriers_positive` and `carriers_negative` for classes, `carriers` for numbers), `p_value`, and `q_value`
-            (Benjamini and Hochberg, over all tested clones). Carriers are donors if they are known, else training
-            repertoires. With `one substitution`, carriers of any neighbour count, and the p-value is corrected for the
-            choice of the match. With a wildcard, `junction_aa` is one of the junctions that match, and carriers of any
-            of them count.
+            (`exact`, `one substitution`, `any residue at position 7` or `cluster 2`, both from 1), the number of
+            carriers (`carriers_positive` and `carriers_negative` for classes, `carriers` for numbers), `p_value`, and
+            `q_value` (Benjamini and Hochberg, over all tested clones). Carriers are donors if they are known, else
+            training repertoires. With `one substitution`, carriers of any neighbour count, and the p-value is corrected
+            for the choice of the match. With a wildcard, `junction_aa` is one of the junctions that match, and carriers
+            of any of them count. A cluster has a row for each member, with the carriers and the p-value of the cluster.
         """
         frame = self.clones.to_frame()
         memories, carriers = self._description.memories, to_array(self.carriers)
@@ -306,8 +330,9 @@ class CloneBranch(Branch):
         for name in GENE_FIELDS:
             _check_range(f"{where}: {name}", to_array(getattr(self, name)), self._max_code(name))
         matches = to_array(self.is_ball)
-        _check_range(f"{where}: is_ball", matches, WILDCARD + MAX_LENGTH - 1)
-        if (matches - WILDCARD >= lengths).any():
+        is_member = matches >= CLUSTER
+        _check_range(f"{where}: is_ball", matches, CLUSTER + len(matches) - 1)
+        if (matches - WILDCARD >= lengths)[~is_member].any():
             raise InputError(f"{where}: is_ball: expected wildcards within the clones")
         _check_range(f"{where}: carriers", to_array(self.carriers), np.iinfo(np.int64).max)
         _check_range(f"{where}: tests", to_array(self.tests), 1)
@@ -334,4 +359,6 @@ def _check_range(where: str, values: NDArray[Any], largest: int) -> None:
 
 def _name_match(match: int) -> str:
     """Return the match of a clone in words."""
+    if match >= CLUSTER:
+        return f"cluster {match - CLUSTER + 1}"
     return {EXACT: "exact", ONE_SUBSTITUTION: "one substitution"}.get(match, f"any residue at position {match - 1}")

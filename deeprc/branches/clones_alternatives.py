@@ -33,6 +33,7 @@ THRESHOLDS_BY_KIND = {
     "one substitution": THRESHOLDS,
     "overshared": (*LENIENT_THRESHOLDS, *THRESHOLDS),
     "wildcard": THRESHOLDS,
+    "cluster": THRESHOLDS,
 }
 """Thresholds of the p-value for each kind of clones, in falling order."""
 
@@ -78,9 +79,10 @@ class HeldOutLosses(NamedTuple):
 def find_best_alternative(losses: HeldOutLosses, *, overshared_are_associated: bool) -> int:
     """Return the index of the alternative with the smallest mean loss, if it is clearly better than simpler ones.
 
-    Of equally good alternatives, the first is returned. One with overshared or wildcard clones must be better than the
-    best of those before by more than the standard error of the difference. Otherwise chance would often choose it in
-    small cohorts: overshared clones may have large p-values, and there are many more wildcard clones than clones.
+    Of equally good alternatives, the first is returned. One with overshared clones, wildcard clones or clusters must be
+    better than the best of those before by more than the standard error of the difference. Otherwise chance would often
+    choose it in small cohorts: overshared clones may have large p-values, and there are many more wildcard clones than
+    clones.
 
     For overshared clones it is enough to be better, if a permutation test shows that they are associated with the label
     and if the best alternative before them is not itself better than no evidence by more than the standard error.
@@ -94,21 +96,22 @@ def find_best_alternative(losses: HeldOutLosses, *, overshared_are_associated: b
     """
     by_alternative = losses.by_alternative
     means = by_alternative.mean(axis=1)
-    overshared, wildcard = _FIRST_OF_KIND["overshared"], _FIRST_OF_KIND["wildcard"]
-    best = int(np.argmin(means[:overshared]))
-    best_overshared = overshared + int(np.argmin(means[overshared:wildcard]))
+
+    def find_best_of(first: str, end: str | None = None) -> int:
+        """Return the best alternative of the kinds of clones from `first` to the one before `end`."""
+        start = _FIRST_OF_KIND[first]
+        return start + int(np.argmin(means[start : _FIRST_OF_KIND[end] if end else None]))
+
+    best, overshared = find_best_of("exact", "overshared"), find_best_of("overshared", "wildcard")
     others_are_convincing = _exceeds_standard_error(losses.baseline - by_alternative[best], losses.donors)
-    overshared_are_enough = (
-        overshared_are_associated and not others_are_convincing and means[best_overshared] < means[best]
-    )
-    if overshared_are_enough or _exceeds_standard_error(
-        by_alternative[best] - by_alternative[best_overshared], losses.donors
-    ):
-        best = best_overshared
-    if len(means) > wildcard:
-        best_wildcard = wildcard + int(np.argmin(means[wildcard:]))
-        if _exceeds_standard_error(by_alternative[best] - by_alternative[best_wildcard], losses.donors):
-            best = best_wildcard
+    if overshared_are_associated and not others_are_convincing and means[overshared] < means[best]:
+        best = overshared
+    later = [overshared]
+    if len(means) == len(ALTERNATIVES):
+        later += [find_best_of("wildcard", "cluster"), find_best_of("cluster")]
+    for alternative in later:
+        if _exceeds_standard_error(by_alternative[best] - by_alternative[alternative], losses.donors):
+            best = alternative
     return best
 
 

@@ -1,8 +1,8 @@
 """Fit of the branch `clones` to training repertoires: the choice of clones, of their match, and of their evidence.
 
 Each search is one direction of one output, see `clones_searches`. An alternative for it is a threshold of the p-value,
-with exact matches of all shared clones, also with one substitution, with exact matches of overshared clones alone, or
-with wildcard clones. The alternative with the smallest loss on held-out repertoires is chosen, see
+with exact matches of all shared clones, also with one substitution, with exact matches of overshared clones alone, with
+wildcard clones, or with clusters. The alternative with the smallest loss on held-out repertoires is chosen, see
 `find_best_alternative`; clones and their evidence are then determined without the held-out fold. For the scores of each
 fold, and the decrease of its loss by them, the alternative is chosen by the losses of the other folds. But these losses
 depend on the labels of this fold, too, and so does the permutation test that can make the choice of overshared clones
@@ -13,8 +13,7 @@ Letters: B repertoires, n of them with a label; A alternatives, T outputs, F fol
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -29,7 +28,7 @@ from deeprc.baselines.association_tests import adjust_by_benjamini_hochberg
 from deeprc.baselines.carrier_counts import AssociatedClones, find_associated_clones
 from deeprc.baselines.cross_fitted_clone_counts import count_clones_out_of_fold
 from deeprc.branches.clone_permutations import exceeds_permutations
-from deeprc.branches.clones import CloneBranch, Memory
+from deeprc.branches.clones import CLUSTER, CloneBranch, Memory, find_first_of_cluster
 from deeprc.branches.clones_alternatives import (
     ALTERNATIVES,
     LENIENT_THRESHOLDS,
@@ -49,16 +48,16 @@ from deeprc.branches.clones_matches import (
 from deeprc.branches.clones_searches import CloneSearch, list_searches
 from deeprc.branches.cohort import FittedBranch, TrainingCohort
 from deeprc.branches.donors import compute_association_z, renumber_donors
-from deeprc.branches.overshared_clones import OversharedClones, compute_clone_probabilities, find_overshared_clones
+from deeprc.branches.overshared_clones import compute_clone_probabilities
+from deeprc.branches.special_clones import SpecialClones, find_special_clones
 from deeprc.datasets.clones.clone_set import CloneSet
+from deeprc.datasets.clones.clusters import CloneClusters
 from deeprc.datasets.clones.grouping import CloneCarriers, SharedClones
 from deeprc.datasets.clones.neighbours import EXACT, WILDCARD
 from deeprc.datasets.clones.shared import find_shared_clones
-from deeprc.datasets.clones.wildcards import MAX_SEQUENCES, WildcardClones, find_wildcard_clones
+from deeprc.datasets.clones.wildcards import WildcardClones
 
 __all__ = ["fit_clones"]
-
-_logger = logging.getLogger(__name__)
 
 _MIN_Z = 3.0
 """Smallest z-score of the association of scores with labels.
@@ -149,7 +148,9 @@ def fit_clones(cohort: TrainingCohort) -> FittedBranch | None:
     n_clones = shared.count_by_repertoire()[cohort.dataset.repertoire_indices]
     candidates = find_candidates(cohort.dataset, shared, searches, fields)
     clones = _CohortClones(shared, compute_clone_probabilities(shared, cohort.dataset), candidates, fields)
-    each_search = zip(searches, candidates.levels, _find_special_clones(searches, clones), strict=True)
+    each_search = zip(
+        searches, candidates.levels, find_special_clones(searches, shared, clones.probabilities, fields), strict=True
+    )
     results = [
         _run_search(SearchCandidates.of(candidates, search, levels), clones, special, n_clones[search.rows])
         for search, levels, special in each_search
@@ -163,41 +164,15 @@ def fit_clones(cohort: TrainingCohort) -> FittedBranch | None:
     return FittedBranch(branch, *_score_cohort(cohort, branch, [result for _, result in kept_pairs]))
 
 
-class _SpecialClones(NamedTuple):
-    """The overshared clones of a search, and its wildcard clones; None if there are too many sequences for these."""
-
-    overshared: OversharedClones
-    wildcards: WildcardClones | None
-
-
-def _find_special_clones(searches: Sequence[CloneSearch], clones: _CohortClones) -> Iterator[_SpecialClones]:
-    """Yield the special clones of each search.
-
-    Searches with the same repertoires have the same ones. Only those of one search are in memory at a time.
-    """
-    special, rows = None, np.zeros(0, np.int64)
-    for search in searches:
-        if special is None or not np.array_equal(search.rows, rows):
-            overshared = find_overshared_clones(clones.shared, clones.probabilities, search.dataset, search.groups)
-            special, rows = _SpecialClones(overshared, find_wildcard_clones(search.dataset, clones.fields)), search.rows
-            if special.wildcards is None:
-                _logger.info(
-                    "Clones with a wildcard are not looked for: the training repertoires have more than %s sequences.",
-                    f"{MAX_SEQUENCES:,}",
-                )
-        yield special
-
-
 def _run_search(
-    candidates: SearchCandidates, clones: _CohortClones, special: _SpecialClones, n_clones: Integers
+    candidates: SearchCandidates, clones: _CohortClones, special: SpecialClones, n_clones: Integers
 ) -> _SearchResult:
     """Choose the alternative of a search, and score each repertoire by the one that is chosen without its fold.
 
     `n_clones` is the number of different clones in each repertoire, (n,).
     """
     search = candidates.search
-    overshared, wildcards = special
-    counts = _count_by_alternative(candidates, clones.shared, overshared.without_any_carrier, wildcards)
+    counts = _count_by_alternative(candidates, clones.shared, special)
     held_out = compute_held_out_evidence(search.kind, search.direction, counts, n_clones, search.values, search.folds)
     losses = HeldOutLosses(
         compute_loss(search.kind, held_out.baseline_outputs + held_out.scores, search.values),
@@ -206,7 +181,7 @@ def _run_search(
     )
     choose = partial(
         find_best_alternative,
-        overshared_are_associated=exceeds_permutations(overshared.all, search, LENIENT_THRESHOLDS),
+        overshared_are_associated=exceeds_permutations(special.overshared.all, search, LENIENT_THRESHOLDS),
     )
     scores = np.zeros(len(n_clones))
     for fold in range(search.n_folds):
@@ -214,36 +189,34 @@ def _run_search(
         scores[is_held_out] = held_out.scores[choose(losses.take(~is_held_out)), is_held_out]
     best = choose(losses)
     alternative = ALTERNATIVES[best]
-    tested: CloneCarriers = overshared.all if alternative.clones == "overshared" else clones.shared
-    if alternative.clones == "wildcard" and wildcards is not None:
-        tested = wildcards
     return _SearchResult(
         search=search,
         alternative=alternative,
         parameters=fit_evidence(search.kind, search.direction, counts[best, :, -1], n_clones, search.values),
         final_matches=choose_final_matches(candidates),
-        tested=tested,
+        tested=special.find(alternative.clones) or clones.shared,
         scores=scores,
         baseline_outputs=held_out.baseline_outputs,
     )
 
 
-def _count_by_alternative(
-    candidates: SearchCandidates, shared: SharedClones, overshared: CloneCarriers, wildcards: WildcardClones | None
-) -> Integers:
+def _count_by_alternative(candidates: SearchCandidates, shared: SharedClones, special: SpecialClones) -> Integers:
     """Return the number of associated clones in each repertoire, (A, n, F + 1).
 
-    The alternatives are those of `ALTERNATIVES`; those with wildcard clones are missing if there are none. The last
-    axis is the fold that is held out, as in `count_clones_out_of_fold`.
+    The alternatives are those of `ALTERNATIVES`; those with wildcard clones and clusters are missing if these were not
+    looked for. The last axis is the fold that is held out, as in `count_clones_out_of_fold`.
     """
-    search = candidates.search
+    search, overshared = candidates.search, special.overshared.without_any_carrier
     by_kind = [
         _count_out_of_fold(shared, search, THRESHOLDS_BY_KIND["exact"]),
         count_held_out_matches(candidates, THRESHOLDS_BY_KIND["one substitution"]),
         _count_out_of_fold(overshared, search, THRESHOLDS_BY_KIND["overshared"]),
     ]
-    if wildcards is not None:
-        by_kind.append(_count_out_of_fold(wildcards, search, THRESHOLDS_BY_KIND["wildcard"], wildcards.residues))
+    if special.wildcards is not None:
+        forms = special.wildcards.residues
+        by_kind.append(_count_out_of_fold(special.wildcards, search, THRESHOLDS_BY_KIND["wildcard"], forms))
+    if special.clusters is not None:
+        by_kind.append(_count_out_of_fold(special.clusters, search, THRESHOLDS_BY_KIND["cluster"]))
     return np.concatenate([by_threshold[::-1] for by_threshold in by_kind])
 
 
@@ -284,18 +257,41 @@ def _sum_scores(results: Sequence[_SearchResult]) -> Floats:
 
 
 class _ChosenClones(NamedTuple):
-    """The J clones of a memory, with the match, the p-value, and the label sum and number of carriers of each, (J,)."""
+    """The J clones of a memory.
+
+    Attributes
+    ----------
+    clones
+        The clones.
+    matches
+        Match of each, see `Memory`, (J,).
+    p_values, q_values, label_sums, n_carriers
+        P-value and q-value of each clone or of its cluster, and label sum and number of its carriers, (J,) each.
+    """
 
     clones: CloneSet
     matches: Integers
     p_values: Floats
+    q_values: Floats
     label_sums: Integers
     n_carriers: Integers
 
     def take(self, rows: Integers) -> _ChosenClones:
         """Return some of the clones, by their rows."""
-        columns = self.matches[rows], self.p_values[rows], self.label_sums[rows], self.n_carriers[rows]
-        return _ChosenClones(self.clones.take(rows), *columns)
+        return _ChosenClones(self.clones.take(rows), *(column[rows] for column in self[1:]))
+
+    def sort(self) -> _ChosenClones:
+        """Return the clones in the order of their p-values, with the members of a cluster together.
+
+        The result does not depend on the present order, so clusters get new numbers.
+        """
+        chosen = self.take(compute_content_order(self.clones, self.matches.clip(max=CLUSTER)))
+        chosen = chosen.take(np.lexsort((find_first_of_cluster(chosen.matches), chosen.p_values)))
+        matches, is_member = chosen.matches.copy(), chosen.matches >= CLUSTER
+        matches[is_member] = (
+            CLUSTER + np.unique(find_first_of_cluster(matches)[is_member], return_inverse=True)[1].ravel()
+        )
+        return chosen._replace(matches=matches)
 
 
 def _make_memory(result: _SearchResult, clones: _CohortClones) -> Memory | None:
@@ -303,14 +299,12 @@ def _make_memory(result: _SearchResult, clones: _CohortClones) -> Memory | None:
     search, threshold = result.search, result.alternative.threshold
     associated = find_associated_clones(result.tested, search.units, threshold, search.test)
     if result.alternative.clones == "one substitution":
-        chosen = _choose_candidates(result.final_matches, clones.candidates, threshold)
+        chosen = _choose_candidates(result.final_matches, clones.candidates, threshold, associated.n_tested)
     else:
         chosen = _choose_associated(result, clones, associated)
     if len(chosen.clones) == 0:
         return None
-    chosen = chosen.take(compute_content_order(chosen.clones, chosen.matches))
-    chosen = chosen.take(np.argsort(chosen.p_values, kind="stable"))
-    q_values = adjust_by_benjamini_hochberg(chosen.p_values, associated.n_tested)
+    chosen = chosen.sort()
     return Memory(
         output=search.output,
         direction=search.direction,
@@ -319,23 +313,36 @@ def _make_memory(result: _SearchResult, clones: _CohortClones) -> Memory | None:
         clones=chosen.clones,
         matches=chosen.matches,
         carriers=_count_carriers_by_class(search, chosen.label_sums, chosen.n_carriers),
-        tests=np.stack([chosen.p_values, q_values], axis=1),
+        tests=np.stack([chosen.p_values, chosen.q_values], axis=1),
     )
 
 
 def _choose_associated(result: _SearchResult, clones: _CohortClones, associated: AssociatedClones) -> _ChosenClones:
-    """Return the associated clones, which are matched exactly or, if they have a wildcard, at all other positions."""
-    rows = result.tested.representative[associated.indices]
-    chosen = CloneSet(result.search.dataset.take_clones(rows, clones.fields))
-    matches = np.full(len(chosen), EXACT)
-    if isinstance(result.tested, WildcardClones):
-        matches = WILDCARD + result.tested.positions[associated.indices]
-    return _ChosenClones(chosen, matches, associated.p_values, associated.label_sums, associated.n_carriers)
+    """Return the associated clones, with all members of clusters.
+
+    They are matched exactly or, if they have a wildcard, at all other positions.
+    """
+    tested, indices = result.tested, associated.indices
+    rows, matches, index_of = tested.representative[indices], np.full(len(indices), EXACT), np.arange(len(indices))
+    if isinstance(tested, WildcardClones):
+        matches = WILDCARD + tested.positions[indices]
+    elif isinstance(tested, CloneClusters):
+        rows, index_of = tested.list_members(indices)
+        matches = CLUSTER + index_of
+    q_values = adjust_by_benjamini_hochberg(associated.p_values, associated.n_tested)
+    columns = associated.p_values, q_values, associated.label_sums, associated.n_carriers
+    clone_set = CloneSet(result.search.dataset.take_clones(rows, clones.fields))
+    return _ChosenClones(clone_set, matches, *(column[index_of] for column in columns))
 
 
-def _choose_candidates(final: ChosenMatches, candidates: CloneCandidates, threshold: float) -> _ChosenClones:
+def _choose_candidates(
+    final: ChosenMatches, candidates: CloneCandidates, threshold: float, n_tested: int
+) -> _ChosenClones:
     """Return the candidates that are associated with their match, which is exact or with one substitution."""
-    return _ChosenClones(candidates.clones, *final).take(np.flatnonzero(final.p_values < threshold))
+    rows = np.flatnonzero(final.p_values < threshold)
+    matches, p_values, label_sums, n_carriers = (column[rows] for column in final)
+    q_values = adjust_by_benjamini_hochberg(p_values, n_tested)
+    return _ChosenClones(candidates.clones.take(rows), matches, p_values, q_values, label_sums, n_carriers)
 
 
 def _count_carriers_by_class(search: CloneSearch, label_sums: Integers, n_carriers: Integers) -> Integers:

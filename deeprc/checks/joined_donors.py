@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from deeprc.arrays import index_connected
 from deeprc.checks.examination import CohortCheck
 from deeprc.errors import InputError
 from deeprc.files import check_table_output, write_text
-from deeprc.groups import index_connected
 
 __all__ = ["JOINED_COLUMN", "check_joined_donors_output", "name_joined_donors", "write_joined_donors"]
 

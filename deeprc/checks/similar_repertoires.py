@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.arrays import index_connected
 from deeprc.checks.findings import Finding, Severity, join_few
 from deeprc.checks.overlaps import (
     MIN_SHARED,
@@ -22,7 +23,6 @@ from deeprc.checks.overlaps import (
 )
 from deeprc.checks.profile import RepertoireProfile, list_files
 from deeprc.errors import format_count
-from deeprc.groups import index_connected
 
 __all__ = ["SimilarPair", "find_similar_repertoires"]
 

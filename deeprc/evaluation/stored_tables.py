@@ -103,7 +103,7 @@ _MOTIFS = {
 }
 _GENE = ColumnSchema(may_be_empty=True, optional=True)
 _CARRIERS = ColumnSchema("integer", low=0, may_be_empty=True, optional=True)  # by class, or all of a number
-_MATCHES = "exact|one substitution|any residue at position [1-9][0-9]*"
+_MATCHES = "exact|one substitution|(?:any residue at position|cluster) [1-9][0-9]*"
 _CLONES = {
     "junction_aa": ColumnSchema(),
     "v_call": _GENE,
@@ -200,7 +200,7 @@ def read_clones(path: Path) -> pd.DataFrame:
     table = read_table(path, _CLONES)
     wrong = table.loc[~table["match"].str.fullmatch(_MATCHES), "match"]
     if len(wrong):
-        expected = "exact, one substitution, or any residue at position 7 (or another)"
+        expected = "exact, one substitution, any residue at position 7 (or another), or cluster 2 (or another)"
         raise InputError(f"{path}: column 'match': expected {expected}, found {abbreviate(wrong.iloc[0])}")
     return table
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from deeprc.baselines.beta_binomial import compute_beta_binomial_log_odds
-from deeprc.branches.clones import CloneBranch, Memory
+from deeprc.branches.clones import CLUSTER, CloneBranch, Memory, find_first_of_cluster
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.clones.distinct import has_merged_clones
@@ -160,6 +160,42 @@ def test_clones_with_a_wildcard_by_hand(dataset: RepertoireDataset) -> None:
     assert branch.table(["a"])["match"].tolist() == ["any residue at position 4", "exact"]
 
 
+def test_the_first_of_a_cluster() -> None:
+    matches = np.array([EXACT, CLUSTER + 1, EXACT, CLUSTER, CLUSTER + 1])
+    assert find_first_of_cluster(matches).tolist() == [0, 1, 2, 3, 1]
+
+
+def test_members_of_a_cluster_count_together(dataset: RepertoireDataset) -> None:
+    """CASSF and CAWSF are one cluster of two memories, CDDDF is another one; the counts of both memories are their own.
+
+    CASSF is retrieved by the rows 0, 1, 3 and 7, CAWSF by 0, 3 and 7, and CDDDF by row 5.
+    """
+    clones = clone_set(("CASSF", "V1", "J1"), ("CDDDF", "V2", "J2"), ("CAWSF", "V1", "J1"))
+    matches, numbers = np.array([CLUSTER, CLUSTER + 1, CLUSTER]), np.ones((3, 2), np.int64)
+    up = Memory(0, "up", "odds", ODDS.ravel(), clones, matches, numbers, numbers * 0.01)
+    down = Memory(
+        0, "down", "odds", ODDS.ravel(), clones.take(np.array([2, 0])), matches[::2], numbers[1:], numbers[1:] * 0.01
+    )
+    assert find_first_of_cluster(np.array([EXACT, CLUSTER + 1, EXACT, CLUSTER, CLUSTER + 1])).tolist() == [
+        0,
+        1,
+        2,
+        3,
+        1,
+    ]
+    branch = rebuilt(CloneBranch.of([up, down], 1), 1)
+    hits = branch.find_clones_in(dataset[0])
+    found = set(zip(hits.rows.tolist(), hits.clones.tolist(), hits.mismatches.tolist(), strict=True))
+    of_clusters = {(0, 0, 0), (1, 0, 1), (3, 0, 1), (7, 0, 0), (0, 2, 1), (3, 2, 0), (7, 2, 1), (5, 1, 1)}
+    assert found == of_clusters | {(row, {0: 4, 2: 3}[clone], n) for row, clone, n in of_clusters if clone != 1}
+    two, one, none = odds(2, 7), odds(1, 7), odds(0, 7)
+    # seven pairs with the first cluster, in each of the memories
+    expected = np.array([(two - none) / 14, (two - none) / 2, (two - none) / 14, (none - one) / 7, (none - one) / 7])
+    np.testing.assert_allclose(hits.evidence, expected[hits.clones])
+    assert branch.score(dataset[0])[0] == pytest.approx(two - one)
+    assert branch.table(["a"])["match"].tolist() == ["cluster 1", "cluster 2", "cluster 1", "cluster 1", "cluster 1"]
+
+
 def rebuilt(branch: CloneBranch, n_outputs: int = 3) -> CloneBranch:
     described = json.loads(json.dumps(branch.describe()))
     again = CloneBranch.from_description(described, n_outputs, "m.safetensors: branches: clones")
@@ -199,6 +235,8 @@ def test_a_container_without_the_genes(tmp_path: Path) -> None:
         ("is_ball", lambda x: x.fill_(-1), "is_ball: expected numbers from 0 to"),
         ("is_ball", lambda x: x.fill_(2**40), "is_ball: expected numbers from 0 to"),
         ("is_ball", lambda x: x.fill_(WILDCARD + 5), "is_ball: expected wildcards within the clones"),
+        ("is_ball", lambda x: x.fill_(CLUSTER + 4), "is_ball: expected numbers from 0 to"),
+        ("is_ball", lambda x: x.fill_(CLUSTER - 1), "is_ball: expected wildcards within the clones"),
         ("carriers", lambda x: x.fill_(-1), "carriers: expected numbers from 0"),
         ("tests", lambda x: x.fill_(float("nan")), "tests: expected numbers from 0 to 1"),
         ("evidence", lambda x: x.fill_(-1), "evidence: expected finite numbers, above 0 if the target has classes"),

@@ -16,7 +16,7 @@ from deeprc.baselines.beta_binomial import compute_beta_binomial_log_pmf, fit_be
 from deeprc.baselines.carrier_counts import find_associated_clones
 from deeprc.baselines.inner_folds import assign_inner_folds
 from deeprc.baselines.public_clones import THRESHOLDS, PublicClones
-from deeprc.branches import clones_candidates, clones_fit, clones_matches, clones_searches
+from deeprc.branches import clones_candidates, clones_fit, clones_matches, clones_searches, special_clones
 from deeprc.branches.clones import CloneBranch
 from deeprc.branches.clones_alternatives import ALTERNATIVES, HeldOutLosses, find_best_alternative
 from deeprc.branches.clones_candidates import NO_MATCH, CandidateNeighbours
@@ -32,7 +32,15 @@ from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.simulation import CloneSignal, Cohort, GermlineBackground, SimulatedDataset, Sizes, write_container
 from deeprc.errors import InputError
 from deeprc.tasks import Task
-from tests.toys.clone_cohorts import STATUS, Clone, draw_groups, draw_repertoires, make_cohort, write_repertoires
+from tests.toys.clone_cohorts import (
+    STATUS,
+    Clone,
+    draw_chains,
+    draw_groups,
+    draw_repertoires,
+    make_cohort,
+    write_repertoires,
+)
 
 B = 60
 Y = np.arange(B) % 2
@@ -97,6 +105,10 @@ def test_exact_retrieval_is_that_of_public_clones(tmp_path: Path, monkeypatch: p
     assert fitted.loss_decreases[0] > 0.1
 
 
+def leave_out_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(special_clones, "find_clone_clusters", lambda *_: None)
+
+
 @pytest.fixture(scope="module")
 def of_varied(varied: RepertoireDataset) -> tuple[FittedBranch, CloneBranch]:
     """What is learned from `varied`."""
@@ -105,10 +117,11 @@ def of_varied(varied: RepertoireDataset) -> tuple[FittedBranch, CloneBranch]:
 
 @pytest.mark.slow
 def test_neighbours_count_where_donors_carry_variants(
-    varied: RepertoireDataset, of_varied: tuple[FittedBranch, CloneBranch], tmp_path: Path
+    varied: RepertoireDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    leave_out_clusters(monkeypatch)
     new = write_repertoires(tmp_path / "n.h5", draw_repertoires(1, Y, rates=(0.05, 0.7), variants=0.5))
-    _, branch = of_varied
+    _, branch = fit(varied, Y)
     table = branch.table(["status"])
     assert (table["match"] == "one substitution").sum() > 5
     found = roc_auc_score(Y, scores_of(branch, new)[:, 0])
@@ -139,7 +152,8 @@ def hand_made(tmp_path: Path) -> tuple[RepertoireDataset, np.ndarray]:
     return write_repertoires(tmp_path / "c.h5", repertoires), y
 
 
-def test_carriers_and_evidence_by_hand(tmp_path: Path) -> None:
+def test_carriers_and_evidence_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leave_out_clusters(monkeypatch)
     dataset, y = hand_made(tmp_path)
     fitted, branch = fit(dataset, y)
     table = branch.table(["status"])
@@ -242,6 +256,53 @@ def test_cross_fitted_scores_of_wildcard_clones(grouped: RepertoireDataset, monk
     assert np.abs(scores_of(branch, grouped) - fitted.scores).max() > 0.01
 
 
+@pytest.fixture(scope="module")
+def chained(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
+    """Positive repertoires have sequences of ten clusters; those of a cluster differ in one or two residues."""
+    return write_repertoires(tmp_path_factory.mktemp("chained") / "c.h5", draw_chains(0, Y))
+
+
+@pytest.mark.slow
+def test_clusters_where_sequences_of_donors_are_connected(chained: RepertoireDataset, tmp_path: Path) -> None:
+    new = write_repertoires(tmp_path / "n.h5", draw_chains(1, Y))
+    fitted, branch = fit(chained, Y)
+    table = branch.table(["status"])
+    assert set(table["match"]) == {f"cluster {number}" for number in range(1, table["match"].nunique() + 1)}
+    frames = [repertoire.to_frame() for repertoire in chained]
+    for _, members in table.groupby("match"):
+        (sixth,) = set(members["junction_aa"].str[5])
+        carries = np.array([frame["junction_aa"].str.fullmatch(f"CASS.{sixth}{sixth}.HEQYF").any() for frame in frames])
+        n_positive, n = int((carries & (Y == 1)).sum()), int(carries.sum())
+        assert set(members["carriers_positive"]) == {n_positive}
+        assert set(members["carriers_negative"]) == {n - n_positive}
+        expected = stats.fisher_exact([[n_positive, n - n_positive], [30 - n_positive, 30 - n + n_positive]], "greater")
+        np.testing.assert_allclose(members["p_value"], float(expected.pvalue))
+        assert len(set(members["q_value"])) == 1
+    assert set(table["junction_aa"].str[5]) == set("ACDEFGHIKL")
+    assert table["p_value"].is_monotonic_increasing
+    assert roc_auc_score(Y, scores_of(branch, new)[:, 0]) > 0.95
+    assert fitted.loss_decreases[0] > 0.3
+    reverse = fit(chained[::-1], Y[::-1])[1]
+    pd.testing.assert_frame_equal(reverse.table(["status"]), table)
+    np.testing.assert_allclose(scores_of(reverse, new), scores_of(branch, new), rtol=1e-9)
+    # q-values are those of the clusters, not of their members
+    firsts = table.drop_duplicates("match")
+    n_tested = firsts["q_value"].iloc[-1] / firsts["p_value"].iloc[-1] * len(firsts)
+    assert n_tested == pytest.approx(round(n_tested))
+
+
+def test_cross_fitted_scores_of_clusters(chained: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are those of a refit without the fold, if the other folds connect all members."""
+    choose_alternative(monkeypatch, "cluster", 0.001)
+    folds = assign_inner_folds(chained, Y == 1, 5)
+    fix_folds(monkeypatch, dict(zip((each.digest() for each in chained), folds.tolist(), strict=True)))
+    fitted, _ = fit(chained, Y)
+    for fold in range(5):
+        kept = folds != fold
+        _, without = fit(chained[kept], Y[kept])
+        np.testing.assert_allclose(scores_of(without, chained[~kept]), fitted.scores[~kept], rtol=1e-9, atol=1e-12)
+
+
 def find_best(losses: np.ndarray, donors: np.ndarray, *, associated: bool = False) -> int:
     """Return the best alternative if the loss without evidence is 2."""
     baseline = np.full(losses.shape[1], 2.0)
@@ -263,6 +324,15 @@ def test_wildcard_clones_must_be_better_than_chance_makes_them() -> None:
     twins = np.repeat(losses, 9, axis=1)  # as 36 donors, the standard error is 0.08
     assert find_best(twins, np.repeat(donors, 9)) == exact
     assert find_best(twins, np.arange(36)) == wildcard
+
+
+def test_clusters_must_be_better_than_wildcard_clones() -> None:
+    exact, wildcard = ALTERNATIVES.index(("exact", 1e-6)), ALTERNATIVES.index(("wildcard", 3e-5))
+    cluster, losses = ALTERNATIVES.index(("cluster", 0.01)), np.full((len(ALTERNATIVES), 4), 2.0)
+    losses[exact], losses[wildcard], losses[cluster] = 1.5, [1.1, 1.3] * 2, [0.7, 0.9] * 2
+    assert find_best(losses, np.arange(4)) == cluster
+    losses[cluster] = [0.7, 1.6] * 2  # better than wildcard clones by 0.05, with a standard error of 0.2
+    assert find_best(losses, np.arange(4)) == wildcard
 
 
 def test_associated_overshared_clones_need_not_exceed_a_standard_error() -> None:
@@ -294,7 +364,7 @@ def test_overshared_clones_are_tested_with_their_own_thresholds(
     def find_half(clones: SharedClones, *_: object) -> OversharedClones:
         return OversharedClones(clones.select(np.arange(30)), clones.select(np.arange(30)))
 
-    monkeypatch.setattr(clones_fit, "find_overshared_clones", find_half)
+    monkeypatch.setattr(special_clones, "find_overshared_clones", find_half)
     monkeypatch.setattr(clones_fit, "exceeds_permutations", exceeds)
     monkeypatch.setattr(clones_fit, "find_best_alternative", choose)
     monkeypatch.setattr(clones_fit, "_MIN_Z", np.inf)
@@ -527,9 +597,10 @@ def test_numbers(varied: RepertoireDataset, tmp_path: Path) -> None:
     assert len(clones) > 5
     best = clones.iloc[0]
     carries = np.zeros(B, bool)
-    hits = [branch.find_clones_in(repertoire) for repertoire in varied]
-    for i, each in enumerate(hits):
-        carries[i] = 0 in each.clones
+    first_of_cluster = branch._find_first_of_clusters()
+    hits = [first_of_cluster[branch.find_clones_in(repertoire).clones] for repertoire in varied]
+    for i, clones_of in enumerate(hits):
+        carries[i] = 0 in clones_of
     assert best["carriers"] == carries.sum()
     test = stats.mannwhitneyu(
         ages[carries], ages[~carries], alternative="greater", use_continuity=False, method="asymptotic"
@@ -539,7 +610,7 @@ def test_numbers(varied: RepertoireDataset, tmp_path: Path) -> None:
     # the score is linear in the logarithm of the rate of each direction's clones
     expected = np.zeros(B)
     for _, parameters, start, stop in branch._list_memory_spans():
-        k = np.array([len({c for c in each.clones.tolist() if start <= c < stop}) for each in hits])
+        k = np.array([len({c for c in clones_of.tolist() if start <= c < stop}) for clones_of in hits])
         n = np.array([len(repertoire) for repertoire in varied])
         expected += parameters[0] * (np.log((k + 0.5) / (n + 0.5 / np.exp(parameters[2]))) - parameters[1])
     np.testing.assert_allclose(scores_of(branch, varied)[:, 0], expected, rtol=1e-9)

@@ -80,6 +80,20 @@ def draw_groups(seed: int, labels: np.ndarray) -> list[list[Clone]]:
     return repertoires
 
 
+def draw_chains(seed: int, labels: np.ndarray) -> list[list[Clone]]:
+    """Return repertoires with ten clusters, each in 0.1 or 0.6 of them by label, with three sequences of it.
+
+    Sequences of a cluster have the sixth and seventh residue in common, and any of ten before and after these two.
+    """
+    rng, letters = np.random.default_rng(seed), list("ACDEFGHIKL")
+    repertoires = draw_repertoires(seed, labels, rates=(0.2, 0.2))
+    for own, label in zip(repertoires, labels, strict=True):
+        for cluster in np.flatnonzero(rng.random(10) < (0.6 if label else 0.1)):
+            for before, after in rng.choice(letters, (3, 2)):
+                own.append((f"CASS{before}{letters[cluster] * 2}{after}HEQYF", "TRBV1", "TRBJ1"))
+    return repertoires
+
+
 def make_cohort(dataset: RepertoireDataset, labels: np.ndarray, *tasks: Task) -> TrainingCohort:
     """Return training repertoires with labels of a task each, (B,) or (B, tasks)."""
     values = np.asarray(labels, np.float64).reshape(len(dataset), -1)

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.clones import wildcards
+from deeprc.datasets.clones import hashed_sequences
 from deeprc.datasets.clones.wildcards import WildcardClones, find_wildcard_clones
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
@@ -114,7 +114,7 @@ def test_a_linked_container_and_its_copy_agree(tmp_path: Path) -> None:
 
 def test_large_cohorts_are_not_searched(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     n = int(cohort.container.repertoire_offsets[2])
-    monkeypatch.setattr(wildcards, "MAX_SEQUENCES", n)
+    monkeypatch.setattr(hashed_sequences, "MAX_SEQUENCES", n)
     assert find_wildcard_clones(cohort[:2]) is not None
     assert find_wildcard_clones(cohort[:3]) is None
 

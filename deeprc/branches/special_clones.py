@@ -1,0 +1,82 @@
+"""The clones that a search of the branch `clones` looks at beside the shared ones.
+
+They are overshared clones, wildcard clones, and clusters of clones.
+
+Letters: M clones.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from deeprc.arrays import Floats
+from deeprc.branches.clones_searches import CloneSearch
+from deeprc.branches.overshared_clones import OversharedClones, find_overshared_clones
+from deeprc.datasets.clones.clusters import CloneClusters, find_clone_clusters
+from deeprc.datasets.clones.grouping import CloneCarriers, SharedClones
+from deeprc.datasets.clones.hashed_sequences import MAX_SEQUENCES
+from deeprc.datasets.clones.wildcards import WildcardClones, find_wildcard_clones
+
+__all__ = ["SpecialClones", "find_special_clones"]
+
+_logger = logging.getLogger(__name__)
+
+
+class SpecialClones(NamedTuple):
+    """The special clones of the training repertoires.
+
+    Attributes
+    ----------
+    overshared
+        Overshared clones.
+    wildcards, clusters
+        Wildcard clones, and clusters of clones; None if there are too many sequences.
+    """
+
+    overshared: OversharedClones
+    wildcards: WildcardClones | None
+    clusters: CloneClusters | None
+
+    def find(self, kind: str) -> CloneCarriers | None:
+        """Return the special clones of a kind of `ALTERNATIVES`; None if there are none of this kind."""
+        return {"overshared": self.overshared.all, "wildcard": self.wildcards, "cluster": self.clusters}.get(kind)
+
+
+def find_special_clones(
+    searches: Sequence[CloneSearch], shared: SharedClones, probabilities: Floats, fields: Sequence[str]
+) -> Iterator[SpecialClones]:
+    """Yield the special clones of each search.
+
+    Searches with the same repertoires have the same ones. Only those of one search are in memory at a time.
+
+    Parameters
+    ----------
+    searches
+        The searches.
+    shared, probabilities
+        Shared clones of the container, and the probability of the junction of each, (M,).
+    fields
+        Gene fields that are part of a clone.
+    """
+    special, rows = None, np.zeros(0, np.int64)
+    for search in searches:
+        if special is None or not np.array_equal(search.rows, rows):
+            special, rows = (
+                SpecialClones(
+                    find_overshared_clones(shared, probabilities, search.dataset, search.groups),
+                    find_wildcard_clones(search.dataset, fields),
+                    find_clone_clusters(search.dataset, fields),
+                ),
+                search.rows,
+            )
+            if special.wildcards is None:
+                _logger.info(
+                    "Clones with a wildcard and clusters of clones are not looked for: the training repertoires have"
+                    " more than %s sequences.",
+                    f"{MAX_SEQUENCES:,}",
+                )
+        yield special
