@@ -12,4 +12,6 @@ Wherever it occurs, it is the same clone.
 | `clone_set` | `CloneSet`: some clones by their content, and which of them a repertoire of any container carries |
 | `neighbours` | the sequences that equal a clone of a `CloneSet`, or differ by a substitution that its match allows |
 | `wildcards` | wildcard clones, in which any residue may stand at one position, and which repertoires share them |
+| `clusters` | clusters of clones that are connected by substitutions, and which repertoires share them |
+| `hashed_sequences` | the sequences of a cohort with their hashes, in which `wildcards` and `clusters` search |
 """
