@@ -278,7 +278,9 @@ class _ChosenClones(NamedTuple):
 
     def take(self, rows: Integers) -> _ChosenClones:
         """Return some of the clones, by their rows."""
-        return _ChosenClones(self.clones.take(rows), *(column[rows] for column in self[1:]))
+        matches, label_sums, n_carriers = (column[rows] for column in (self.matches, self.label_sums, self.n_carriers))
+        p_values, q_values = self.p_values[rows], self.q_values[rows]
+        return _ChosenClones(self.clones.take(rows), matches, p_values, q_values, label_sums, n_carriers)
 
     def sort(self) -> _ChosenClones:
         """Return the clones in the order of their p-values, with the members of a cluster together.
@@ -330,9 +332,14 @@ def _choose_associated(result: _SearchResult, clones: _CohortClones, associated:
         rows, index_of = tested.list_members(indices)
         matches = CLUSTER + index_of
     q_values = adjust_by_benjamini_hochberg(associated.p_values, associated.n_tested)
-    columns = associated.p_values, q_values, associated.label_sums, associated.n_carriers
-    clone_set = CloneSet(result.search.dataset.take_clones(rows, clones.fields))
-    return _ChosenClones(clone_set, matches, *(column[index_of] for column in columns))
+    return _ChosenClones(
+        clones=CloneSet(result.search.dataset.take_clones(rows, clones.fields)),
+        matches=matches,
+        p_values=associated.p_values[index_of],
+        q_values=q_values[index_of],
+        label_sums=associated.label_sums[index_of],
+        n_carriers=associated.n_carriers[index_of],
+    )
 
 
 def _choose_candidates(
@@ -340,9 +347,14 @@ def _choose_candidates(
 ) -> _ChosenClones:
     """Return the candidates that are associated with their match, which is exact or with one substitution."""
     rows = np.flatnonzero(final.p_values < threshold)
-    matches, p_values, label_sums, n_carriers = (column[rows] for column in final)
-    q_values = adjust_by_benjamini_hochberg(p_values, n_tested)
-    return _ChosenClones(candidates.clones.take(rows), matches, p_values, q_values, label_sums, n_carriers)
+    return _ChosenClones(
+        clones=candidates.clones.take(rows),
+        matches=final.matches[rows],
+        p_values=final.p_values[rows],
+        q_values=adjust_by_benjamini_hochberg(final.p_values[rows], n_tested),
+        label_sums=final.label_sums[rows],
+        n_carriers=final.n_carriers[rows],
+    )
 
 
 def _count_carriers_by_class(search: CloneSearch, label_sums: Integers, n_carriers: Integers) -> Integers:
