@@ -84,6 +84,15 @@ def test_a_cohort_without_labels_or_sequences_is_refused(cohort: RepertoireDatas
         compute_cohort_numbers(cohort[3:])
 
 
+def test_repertoires_of_one_size_are_drawn(cohort: RepertoireDataset) -> None:
+    """matplotlib warns if it chooses the limits of an axis by itself, as all values are equal."""
+    from deeprc.interpretation.figures.cohort import draw_cohort_figure
+
+    found, places = compute_cohort_numbers(cohort, "status=ill")
+    figure = draw_cohort_figure(replace(found, sizes=np.full(4, 100)), places)
+    assert figure.axes[0].get_ylim() == pytest.approx((80, 125))
+
+
 def test_texts_of_long_names_do_not_overlap(cohort: RepertoireDataset) -> None:
     from deeprc.interpretation.figures.cohort import draw_cohort_figure
 
