@@ -384,6 +384,26 @@ def make_number_type(size, precision):
     return kind
 
 
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("metadata/status", ["a"] * 12, "expected texts of fixed length or numbers, found texts of variable length"),
+        ("metadata/status", np.zeros(12, bool), "expected texts of fixed length or numbers, found bool"),
+        ("repertoire_ids", [f"r{i}" for i in range(12)], "expected texts of fixed length, found texts of variable"),
+    ],
+)
+def test_labels_as_h5py_writes_them(victim, tmp_path, name, values, message):
+    def alter(file):
+        label = file[name].attrs.get("name")
+        del file[name]
+        file[name] = values
+        if label is not None:
+            file[name].attrs["name"] = label
+
+    with pytest.raises(InputError, match=rf"c\.h5: the container is damaged: /{name}: {message}"):
+        Container(change(victim, tmp_path / "c.h5", alter))
+
+
 UNKNOWN = "expected numbers or texts of fixed length, found others: "
 LAYOUT = "expected plain numbers, found another layout of "
 

@@ -64,6 +64,17 @@ def test_small_repertoires_do_not_decide_about_the_axes(cohort_factory: Callable
     assert not map_by_kmers(cohort[:2])[0].any()
 
 
+def test_repertoires_that_do_not_differ_in_3_mers_are_at_the_origin(tmp_path: Path) -> None:
+    """Such as sequences of one or two residues, which have no 3-mer."""
+    with ContainerWriter(tmp_path / "short.h5") as writer:
+        for name in "abcd":
+            writer.append(name, Sequences.encode(["CF", "C"]))
+        writer.finish(pd.DataFrame({"status": ["ill", "ill", "well", "well"]}), source="a test")
+    points, variance = map_by_kmers(deeprc.open(tmp_path / "short.h5"))
+    np.testing.assert_array_equal(points, np.zeros((4, 2)))
+    np.testing.assert_array_equal(variance, [0, 0])
+
+
 def test_numbers_by_class(cohort: RepertoireDataset) -> None:
     found, places = compute_cohort_numbers(cohort, "status=ill")
     assert found.classes == ["ill", "ill", "well", "well"]
