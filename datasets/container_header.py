@@ -105,8 +105,8 @@ class Texts:
     def _get_list(self, name: str, kind: type[str] | type[list[str]]) -> list[str]:
         """Return the texts that the other process has read at a location, one or several."""
         assert self._legacy is not None
-        if not isinstance(value := self._legacy[name], kind):
-            raise ValueError(f"/{name}: expected {'one text' if kind is str else 'several texts'}")
+        if not isinstance(value := self._legacy.get(name), kind):
+            raise ValueError(f"/{name}: expected {'one text' if kind is str else 'several texts'} of variable length")
         texts = value if isinstance(value, list) else [value]
         check_texts(texts, f"/{name}")
         return texts

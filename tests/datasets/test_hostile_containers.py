@@ -187,6 +187,14 @@ def test_a_text_that_is_told_many_times_is_refused(victim, tmp_path, monkeypatch
         Container(path)
 
 
+def test_a_container_of_version_2_that_calls_itself_version_1(victim, tmp_path):
+    path = change(victim, tmp_path / "c.h5", lambda file: file.attrs.__setitem__("version", 1))
+    with pytest.raises(
+        InputError, match=r"c\.h5: the container is damaged: /@format: expected one text of variable le"
+    ):
+        Container(path)
+
+
 def test_names_of_version_1_do_not_steer_the_terminal(victim, tmp_path):
     path = as_version_1(victim[0], tmp_path / "old.h5")
     with h5py.File(path, "r+") as file:
