@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -137,25 +138,26 @@ def _delete_all_but_arrays(file: h5py.File) -> None:
             del member.attrs[name]
 
 
-def update_checksum(path: Path) -> None:
+def update_checksum(path: str | os.PathLike[str]) -> None:
     """Write the checksum of a container's content into it, which is needed after any change.
 
     Raises
     ------
     ValueError
-        If the file holds anything that no container has.
+        If the file holds anything that no container has; it is left as it was.
     """
     with HDF5Target(path, "r+") as target, h5py.File(target, "r+") as file:
-        write_checksum(file, target, path)
+        write_checksum(file, target, Path(path))
     target.check()
 
 
 def write_checksum(file: h5py.File, target: HDF5Target, path: Path) -> None:
     """Write the checksum into an open container, which is written through `target` to the file at `path`."""
-    file.attrs.pop("checksum", None)
     file.flush()
     target.check()
-    _write_text(file, "checksum", compute_checksum(file, path))
+    checksum = compute_checksum(file, path)
+    file.attrs.pop("checksum", None)
+    _write_text(file, "checksum", checksum)
 
 
 def write_origin(

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.hdf5 import (
     check_texts,
+    describe_values,
     has_attribute,
     is_fixed_text,
     list_members,
@@ -104,8 +105,8 @@ class Texts:
     def _get_list(self, name: str, kind: type[str] | type[list[str]]) -> list[str]:
         """Return the texts that the other process has read at a location, one or several."""
         assert self._legacy is not None
-        if not isinstance(value := self._legacy[name], kind):
-            raise ValueError(f"/{name}: expected {'one text' if kind is str else 'several texts'}")
+        if not isinstance(value := self._legacy.get(name), kind):
+            raise ValueError(f"/{name}: expected {'one text' if kind is str else 'several texts'} of variable length")
         texts = value if isinstance(value, list) else [value]
         check_texts(texts, f"/{name}")
         return texts
@@ -205,7 +206,8 @@ def _read_metadata_table(
             columns[name] = pd.Series([value or None for value in texts.read_dataset(dataset)], dtype=object)
             continue
         if not isinstance(dataset, h5py.Dataset) or dataset.dtype.kind not in "iuf" or not dataset.dtype.isnative:
-            raise ValueError(f"{dataset.name}: expected texts or numbers")
+            found = describe_values(dataset)
+            raise ValueError(f"{dataset.name}: expected texts of fixed length or numbers, found {found}")
         if dataset.dtype.itemsize > 8:
             raise ValueError(f"{dataset.name}: expected numbers of at most 8 bytes, found {dataset.dtype}")
         numbers = map_values(path, dataset)

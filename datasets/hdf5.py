@@ -27,6 +27,7 @@ __all__ = [
     "check_texts",
     "convert_attribute_to_bytes",
     "convert_hdf5_errors",
+    "describe_values",
     "encode_texts",
     "has_attribute",
     "is_fixed_text",
@@ -236,7 +237,7 @@ def read_text_dataset(dataset: h5py.Dataset) -> list[str]:
         If it is anything else.
     """
     if not is_fixed_text(dataset):
-        raise ValueError(f"{dataset.name}: expected texts of fixed length, found {dataset.dtype}")
+        raise ValueError(f"{dataset.name}: expected texts of fixed length, found {describe_values(dataset)}")
     _find_values_offset(dataset)
     if dataset.nbytes > _MAX_TEXT_BYTES:  # the file may be sparse, so it need not be as large as it claims
         raise ValueError(f"{dataset.name}: expected at most {_MAX_TEXT_BYTES:,} bytes, found {dataset.nbytes:,}")
@@ -263,6 +264,13 @@ def check_texts(texts: Iterable[str], where: str) -> None:
     for text in texts:
         if CONTROL_CHARACTERS.search(text):
             raise ValueError(f"{where}: expected no control characters, found {quote(text)}")
+
+
+def describe_values(member: h5py.Group | h5py.Dataset) -> str:
+    """Return what a dataset holds, for messages; a group holds no values."""
+    if isinstance(member, h5py.Group):
+        return "a group"
+    return "texts of variable length" if h5py.check_string_dtype(member.dtype) else str(member.dtype)
 
 
 def is_fixed_text(dataset: h5py.Dataset) -> bool:

@@ -177,7 +177,8 @@ def _summarise_numbers(given: pd.Series) -> dict[str, Any]:
     finite = given[np.isfinite(given)]
     summary: dict[str, Any] = {}
     if len(finite):
-        mean = float((finite / len(finite)).sum()) if finite.abs().max() > _LARGE else float(finite.mean())
+        numbers = finite.to_numpy(np.float64)
+        mean = float((numbers / len(numbers)).sum() if np.abs(numbers).max() > _LARGE else numbers.mean())
         summary = {"min": finite.min().item(), "mean": mean, "max": finite.max().item()}
     return summary | ({"infinite": len(given) - len(finite)} if len(finite) < len(given) else {})
 

@@ -258,7 +258,7 @@ def test_labels(tmp_path: Path, words: tuple[str, str], caplog: pytest.LogCaptur
         found = read_folder(folder, labelled=True)
     assert found.labels == {"id0": False, "id1": True, "id2": False, "id3": True}
     assert found.repertoire_ids == ("id0", "id1", "id2", "id3")
-    assert "repertoire 'id4' has no label: left out" in caplog.text
+    assert caplog.messages[-1] == f"{folder / 'metadata.csv'}: 1 of its repertoires have no label and are left out: id4"
 
 
 @pytest.mark.parametrize(("column", "counted"), [("templates", True), ("duplicate_count", True), ("", False)])
@@ -300,6 +300,10 @@ def test_what_cannot_be_used_is_named(folders: Path, tmp_path: Path) -> None:
         (["a,rep-00.tsv,1", "b,rep-00.tsv,0"], r"rep-00\.tsv belongs to two repertoires, 'a' and 'b'"),
         (["a,x.tsv,1", "b,y.tsv,0"], r"none of its 2 files exists, for example x\.tsv"),
         (["a,rep-00.tsv,1", "a,rep-01.tsv,0"], "same repertoire_id 'a'"),
+        (["a,rep-00.tsv,1", "b,./rep-00.tsv,0"], r"rep-00\.tsv belongs to two repertoires, 'a' and 'b'"),
+        (["a,/etc/passwd,1", "b,rep-01.tsv,0"], "repertoire 'a': expected a file of this folder, found '/etc/passwd'"),
+        (["a,../x.tsv,1", "b,rep-01.tsv,0"], r"repertoire 'a': expected a file of this folder, found '\.\./x\.tsv'"),
+        (["../a,,1", "b,rep-01.tsv,0"], r"repertoire '\.\./a': expected a file of this folder, found '\.\./a\.tsv'"),
     ],
 )
 def test_a_sheet_that_cannot_be_used_is_named(tmp_path: Path, lines: list[str], message: str) -> None:
@@ -307,6 +311,30 @@ def test_a_sheet_that_cannot_be_used_is_named(tmp_path: Path, lines: list[str], 
     (folder / "metadata.csv").write_text("\n".join(["repertoire_id,filename,label_positive", *lines]))
     with pytest.raises(InputError, match=rf"metadata\.csv: .*{message}"):
         ImmuneStatePredictor().fit(folder)
+
+
+def test_files_are_named_by_paths_below_their_folder(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "train", range(2))
+    (folder / "deep").mkdir()
+    (folder / "rep-00.tsv").rename(folder / "deep" / "rep-00.tsv")
+    lines = ["repertoire_id,filename,label_positive", "a,deep/rep-00.tsv,1", f"b,{folder / 'rep-01.tsv'},0"]
+    (folder / "metadata.csv").write_text("\n".join(lines))
+    expected = (folder / "deep" / "rep-00.tsv", folder / "rep-01.tsv")
+    assert read_folder(folder, labelled=True).files == expected
+    assert read_folder(folder / "deep" / "..", labelled=True).repertoire_ids == ("a", "b")
+
+
+def test_what_is_missing_is_said_once(folders: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = write_folder(tmp_path / "train", range(12))
+    text = (folder / "metadata.csv").read_text()
+    (folder / "metadata.csv").write_text(text.replace("rep-00.tsv,False", "rep-00.tsv,").replace("rep-01", "none"))
+    with caplog.at_level(logging.WARNING, "deeprc.airr_ml.folders"):
+        predict_immune_states(folder, [folders / "test_1"], tmp_path / "out", method="logistic")
+    sheet = folder / "metadata.csv"
+    assert [record.getMessage() for record in caplog.records if record.name == "deeprc.airr_ml.folders"] == [
+        f"{sheet}: 1 of its files do not exist: none.tsv",
+        f"{sheet}: 1 of its repertoires have no label and are left out: id0",
+    ]
 
 
 def test_test_folders_need_different_names_and_another_folder_for_tables(folders: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.datasets.readers.layout import InvalidValueError, parse_boolean
 from deeprc.datasets.report import PreprocessingReport
-from deeprc.errors import InputError, describe_missing_column
+from deeprc.errors import InputError, describe_missing_column, quote
 
 __all__ = ["LABEL", "SHEET", "Folder", "convert", "find_locus", "find_original_gene_names", "read_folder"]
 
@@ -51,7 +51,8 @@ def read_folder(path: str | os.PathLike[str], *, labelled: bool, group_by: str |
     Raises
     ------
     InputError
-        If the folder does not exist or holds no repertoire, `metadata.csv` cannot be used, or none of its files exists.
+        If the folder does not exist or holds no repertoire, or `metadata.csv` cannot be used, names a file that is not
+        in the folder, or none that exists.
     """
     folder, name = Path(path), os.path.basename(os.path.abspath(path))
     if not folder.is_dir():
@@ -66,7 +67,10 @@ def read_folder(path: str | os.PathLike[str], *, labelled: bool, group_by: str |
         return Folder(folder, name, tuple(file.name.removesuffix(".tsv") for file in tables), tuple(tables), {}, {})
     sheet = read_metadata(sheet_path, id_column="repertoire_id")
     ids_and_files = zip(sheet.repertoire_ids, sheet.files, strict=True)
-    files = {repertoire_id: folder / (file or f"{repertoire_id}.tsv") for repertoire_id, file in ids_and_files}
+    files = {
+        repertoire_id: _locate_file(sheet, folder, repertoire_id, file or f"{repertoire_id}.tsv")
+        for repertoire_id, file in ids_and_files
+    }
     missing = [str(file.name) for file in files.values() if not file.is_file()]
     if len(missing) == len(files):
         raise InputError(f"{sheet_path}: none of its {len(files)} files exists, for example {missing[0]}")
@@ -88,6 +92,17 @@ def read_folder(path: str | os.PathLike[str], *, labelled: bool, group_by: str |
     return Folder(folder, name, tuple(files), tuple(files.values()), labels, _read_donors(sheet, group_by))
 
 
+def _locate_file(sheet: Metadata, folder: Path, repertoire_id: str, name: str) -> Path:
+    """Return the path of a file that `metadata.csv` names; it may come from strangers, so it names no other files."""
+    absolute = Path(os.path.abspath(folder))
+    path = Path(os.path.normpath(absolute / name))
+    if not path.is_relative_to(absolute):
+        raise InputError(
+            f"{sheet.path}: repertoire {quote(repertoire_id)}: expected a file of this folder, found {quote(name)}"
+        )
+    return folder / path.relative_to(absolute)
+
+
 def _read_donors(sheet: Metadata, group_by: str | None) -> dict[str, str]:
     """Return the known donors by repertoire id."""
     if group_by is None:
@@ -103,15 +118,19 @@ def _read_labels(sheet: Metadata) -> dict[str, bool]:
     if LABEL not in sheet.table:
         raise InputError(f"{sheet.path}: {describe_missing_column(LABEL, sheet.table)}")
     labels: dict[str, bool] = {}
+    unlabelled = []
     for repertoire_id, value in zip(sheet.repertoire_ids, sheet.table[LABEL].tolist(), strict=True):
         try:
             label = None if pd.isna(value) else parse_boolean(LABEL, str(value))
         except InvalidValueError as error:
             raise InputError(f"{sheet.path}: repertoire {repertoire_id!r}: {error}") from error
         if label is None:
-            _logger.warning("%s: repertoire %r has no label: left out", sheet.path, repertoire_id)
+            unlabelled.append(repertoire_id)
         else:
             labels[repertoire_id] = label
+    if unlabelled:
+        text = "%s: %d of its repertoires have no label and are left out: %s"
+        _logger.warning(text, sheet.path, len(unlabelled), ", ".join(unlabelled[:10]))
     return labels
 
 

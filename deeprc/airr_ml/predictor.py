@@ -33,6 +33,7 @@ from deeprc.errors import InputError
 from deeprc.estimators import RepertoireClassifier
 from deeprc.files import check_table_output, write_text
 from deeprc.groups import index_groups, pass_groups
+from deeprc.runs.repeated_messages import log_once
 from deeprc.stacking import Stack
 from deeprc.training.estimator import DeepRCClassifier
 
@@ -348,7 +349,18 @@ def predict_immune_states(
         If a folder or an option cannot be used, two test folders have one name, or `out_dir` is a test folder.
     """
     predictor = ImmuneStatePredictor(n_jobs, device, **options)
-    name, out = read_folder(train_dir, labelled=True, group_by=predictor.group_by).name, Path(out_dir)
+    with log_once("deeprc.airr_ml.folders"):  # each folder is read twice
+        return _predict_folders(predictor, train_dir, test_dirs, Path(out_dir))
+
+
+def _predict_folders(
+    predictor: ImmuneStatePredictor,
+    train_dir: str | os.PathLike[str],
+    test_dirs: Sequence[str | os.PathLike[str]],
+    out: Path,
+) -> tuple[Path, Path, Path]:
+    """Check all folders, train, predict, and write the tables; see `predict_immune_states`."""
+    name = read_folder(train_dir, labelled=True, group_by=predictor.group_by).name
     _check_test_folders([read_folder(test_dir, labelled=False) for test_dir in test_dirs], out)
     try:
         out.mkdir(parents=True, exist_ok=True)

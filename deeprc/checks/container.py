@@ -166,7 +166,9 @@ def _restore_report(name: str, kept: int, entry: Mapping[str, Any] | None) -> Re
     usual = alone.to_dict()
     same_types = all(isinstance(entry.get(key), type(value)) for key, value in usual.items() if key not in _UNCHECKED)
     counts = [n for key in ("dropped", "counts_from", "sequences_from", "loci") for n in _list_values(entry.get(key))]
-    if not (same_types and entry.get("kept") == kept and all(isinstance(n, int) for n in counts)):
+    if not (same_types and entry.get("kept") == kept and all(isinstance(n, int) and n >= 0 for n in counts)):
+        return alone
+    if entry["merged"] < 0 or entry["rows_read"] != kept + entry["merged"] + sum(entry["dropped"].values()):
         return alone
     return RepertoireReport.from_dict({**usual, **{key: entry[key] for key in usual if key in entry}, "genes": {}})
 

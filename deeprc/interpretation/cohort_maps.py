@@ -55,18 +55,17 @@ def map_by_kmers(dataset: RepertoireDataset) -> tuple[NDArray[np.float64], NDArr
     """Return points by the principal components of 3-mers, (B, 2), and their fractions of the variance, (2,).
 
     The square roots of the frequencies are compared (Hellinger's distance), so that frequent 3-mers do not dominate.
-    Repertoires with less than a tenth of the median number of sequences have no influence on the axes. Fewer than three
-    repertoires are all at the origin.
+    Repertoires with less than a tenth of the median number of sequences have no influence on the axes. If there are
+    fewer than three others, or these do not differ, all are at the origin.
     """
     frequencies = np.asarray(compute_kmer_frequencies(dataset, _KMER), np.float64)
     sizes = dataset.n_sequences
     is_large = sizes >= max(_SMALL * float(np.median(sizes)), 1) if len(sizes) else np.zeros(0, bool)
-    if is_large.sum() < _MIN_REPERTOIRES:
-        return np.zeros((len(frequencies), 2)), np.zeros(2)
     roots = np.sqrt(frequencies / np.maximum(frequencies.sum(axis=1, keepdims=True), 1e-12))
+    if is_large.sum() < _MIN_REPERTOIRES or not np.ptp(roots[is_large], axis=0).any():
+        return np.zeros((len(frequencies), 2)), np.zeros(2)
     pca = PCA(2, svd_solver="full").fit(roots[is_large])
-    fractions = np.nan_to_num(pca.explained_variance_ratio_)
-    return _project_to_plane(pca.transform(roots)), fractions
+    return _project_to_plane(pca.transform(roots)), np.asarray(pca.explained_variance_ratio_)
 
 
 def _project_to_plane(points: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -135,6 +135,23 @@ def test_a_report_that_makes_no_sense_is_left_out(tmp_path: Path, preprocessing:
     assert set(codes(found)) <= {"small-class"}
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"rows_read": 0}, {"merged": -1}, {"dropped": {"stop_codon": 10**6}}, {"loci": {"TRB": -1}}]
+)
+def test_a_report_whose_numbers_contradict_each_other_is_left_out(tmp_path: Path, wrong: dict[str, object]) -> None:
+    container_of(Cohort(n=12), tmp_path)
+    with h5py.File(tmp_path / "cohort.h5", "r+") as file:
+        preprocessing = json.loads(file.attrs["preprocessing"])
+        preprocessing["repertoires"][0] |= wrong
+        file.attrs["preprocessing"] = np.bytes_(json.dumps(preprocessing).encode())
+    update_checksum(tmp_path / "cohort.h5")
+    dataset = open_dataset(tmp_path / "cohort.h5")
+    profiles = profile_container(dataset)
+    assert [profile.report.format == "" for profile in profiles] == [True] + [False] * 11
+    assert profiles[0].report.rows_read == profiles[0].kept > 0
+    check_dataset(dataset, targets=["status"])
+
+
 def test_a_cohort_without_genes_reports_or_a_sheet(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     metadata = pd.DataFrame({"status": ["a", "b"] * 15})

@@ -273,6 +273,23 @@ def test_gene_codes_beyond_the_vocabulary_are_refused(tmp_path):
         Container(path)
 
 
+def test_a_checksum_is_updated_by_a_text_path_and_kept_if_this_fails(container):
+    with h5py.File(container, "a") as file:
+        before = file.attrs["checksum"]
+        file["counts"][0] += 1
+    update_checksum(str(container))
+    Container(container)
+    with h5py.File(container, "a") as file:
+        sealed = file.attrs["checksum"]
+        file["more"] = ["a", "b"]
+    with pytest.raises(
+        ValueError, match=r"^/more: expected numbers or texts of fixed length, found values of variable"
+    ):
+        update_checksum(container)
+    with h5py.File(container) as file:
+        assert file.attrs["checksum"] == sealed != before
+
+
 def test_every_altered_bit_of_the_values_is_found(container):
     data = container.read_bytes()
     with h5py.File(container) as file:

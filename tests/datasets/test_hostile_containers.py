@@ -187,6 +187,14 @@ def test_a_text_that_is_told_many_times_is_refused(victim, tmp_path, monkeypatch
         Container(path)
 
 
+def test_a_container_of_version_2_that_calls_itself_version_1(victim, tmp_path):
+    path = change(victim, tmp_path / "c.h5", lambda file: file.attrs.__setitem__("version", 1))
+    with pytest.raises(
+        InputError, match=r"c\.h5: the container is damaged: /@format: expected one text of variable le"
+    ):
+        Container(path)
+
+
 def test_names_of_version_1_do_not_steer_the_terminal(victim, tmp_path):
     path = as_version_1(victim[0], tmp_path / "old.h5")
     with h5py.File(path, "r+") as file:
@@ -382,6 +390,26 @@ def make_number_type(size, precision):
     kind.set_size(size)
     kind.set_precision(precision)
     return kind
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("metadata/status", ["a"] * 12, "expected texts of fixed length or numbers, found texts of variable length"),
+        ("metadata/status", np.zeros(12, bool), "expected texts of fixed length or numbers, found bool"),
+        ("repertoire_ids", [f"r{i}" for i in range(12)], "expected texts of fixed length, found texts of variable"),
+    ],
+)
+def test_labels_as_h5py_writes_them(victim, tmp_path, name, values, message):
+    def alter(file):
+        label = file[name].attrs.get("name")
+        del file[name]
+        file[name] = values
+        if label is not None:
+            file[name].attrs["name"] = label
+
+    with pytest.raises(InputError, match=rf"c\.h5: the container is damaged: /{name}: {message}"):
+        Container(change(victim, tmp_path / "c.h5", alter))
 
 
 UNKNOWN = "expected numbers or texts of fixed length, found others: "

@@ -186,6 +186,20 @@ def test_numbers_that_are_not_finite_are_counted_and_json_has_none(tmp_path):
     assert "2 infinite, 1 missing" in text
 
 
+def test_numbers_of_32_bits_have_a_mean(tmp_path):
+    """Another program may have written them; their sum may exceed 32 bits."""
+    with ContainerWriter(tmp_path / "c.h5") as writer:
+        for name in "abc":
+            writer.append(name, Sequences.encode(["CAF"]))
+        writer.finish(
+            pd.DataFrame({"age": np.arange(3, dtype=np.float32), "big": np.array([1e38, 2.1e38, 2.9e38], "f4")}),
+            source="",
+        )
+    found = summarise(RepertoireDataset(tmp_path / "c.h5"))["metadata"]
+    assert found["age"]["mean"] == 1.0
+    assert found["big"]["mean"] == pytest.approx(2e38)
+
+
 def test_merged_rows_are_shown(tmp_path, write_table):
     header = ("junction_aa", "duplicate_count")
     write_table(tmp_path / "files" / "a.tsv", header, [("CAF", 1), ("CAF", 2), ("CWF", 1), ("C*F", 1)])

@@ -64,6 +64,17 @@ def test_small_repertoires_do_not_decide_about_the_axes(cohort_factory: Callable
     assert not map_by_kmers(cohort[:2])[0].any()
 
 
+def test_repertoires_that_do_not_differ_in_3_mers_are_at_the_origin(tmp_path: Path) -> None:
+    """Such as sequences of one or two residues, which have no 3-mer."""
+    with ContainerWriter(tmp_path / "short.h5") as writer:
+        for name in "abcd":
+            writer.append(name, Sequences.encode(["CF", "C"]))
+        writer.finish(pd.DataFrame({"status": ["ill", "ill", "well", "well"]}), source="a test")
+    points, variance = map_by_kmers(deeprc.open(tmp_path / "short.h5"))
+    np.testing.assert_array_equal(points, np.zeros((4, 2)))
+    np.testing.assert_array_equal(variance, [0, 0])
+
+
 def test_numbers_by_class(cohort: RepertoireDataset) -> None:
     found, places = compute_cohort_numbers(cohort, "status=ill")
     assert found.classes == ["ill", "ill", "well", "well"]
@@ -82,6 +93,15 @@ def test_a_cohort_without_labels_or_sequences_is_refused(cohort: RepertoireDatas
         compute_cohort_numbers(cohort, "status2")
     with pytest.raises(InputError, match="has no sequences, so there is nothing to draw"):
         compute_cohort_numbers(cohort[3:])
+
+
+def test_repertoires_of_one_size_are_drawn(cohort: RepertoireDataset) -> None:
+    """matplotlib warns if it chooses the limits of an axis by itself, as all values are equal."""
+    from deeprc.interpretation.figures.cohort import draw_cohort_figure
+
+    found, places = compute_cohort_numbers(cohort, "status=ill")
+    figure = draw_cohort_figure(replace(found, sizes=np.full(4, 100)), places)
+    assert figure.axes[0].get_ylim() == pytest.approx((80, 125))
 
 
 def test_texts_of_long_names_do_not_overlap(cohort: RepertoireDataset) -> None:

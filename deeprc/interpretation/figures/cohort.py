@@ -120,16 +120,15 @@ def _draw_sizes(
     axis: Axes, sizes: NDArray[np.int64], rows_of_class: Mapping[str, Any], styles: Mapping[str, Any]
 ) -> None:
     """Draw the number of sequences of each repertoire and the median of each class."""
-    axis.set_yscale("log")
     shown = np.maximum(sizes, 1)
+    low, high = float(shown.min()), float(shown.max())
+    axis.set(yscale="log", ylim=(0.8 * low, 1.25 * high), xlim=(-0.6, len(rows_of_class) - 0.4))
     for centre, (name, rows) in enumerate(rows_of_class.items()):
         style, values = styles[name], np.sort(shown[rows])
         x = centre + 0.6 * spread_points(len(values))
         axis.plot(x, values, linestyle="", marker=style["marker"], markersize=4, color=style["color"], mfc="none")
         if len(values):
             axis.hlines(np.median(values), centre - 0.35, centre + 0.35, color=INK, linewidth=1.8, zorder=4)
-    low, high = float(shown.min()), float(shown.max())
-    axis.set(ylim=(0.8 * low, 1.25 * high), xlim=(-0.6, len(rows_of_class) - 0.4))
     set_count_ticks(axis, "y", low, high)
     letters = max(3, _MAX_TICK_LETTERS // max(len(rows_of_class), 1))
     axis.set_xticks(range(len(rows_of_class)), [shorten_name(name, letters) for name in rows_of_class])
