@@ -320,7 +320,7 @@ def _implant_motifs(
 @njit()
 def _choose_child(bounds: NDArray[np.float64], first_children: NDArray[np.int64], parent: int, u: float) -> int:
     """Return the index of the child of a parent that a uniform random number chooses."""
-    return _choose_index(bounds, first_children[parent], first_children[parent + 1], u)
+    return _choose_index(bounds, first_children[parent], first_children[parent + 1], u)  # type: ignore[no-any-return]
 
 
 @njit()
@@ -347,4 +347,4 @@ def _draw_altered_position(motif: int, tables: _Tables, witness_key: int) -> int
     if len(bounds) == 0 or draw_uniform(witness_key, _IS_ALTERED) >= tables.alteration_rates[motif]:
         return -1
     position = _choose_index(bounds, 0, len(bounds), draw_uniform(witness_key, _ALTERED_POSITION))
-    return position if position < len(bounds) else -1  # type: ignore[no-any-return]
+    return position if position < len(bounds) else -1
