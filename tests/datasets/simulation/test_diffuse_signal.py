@@ -95,7 +95,7 @@ def test_every_repertoire_has_preferences_of_its_own() -> None:
     assert np.std(usage, axis=0).mean() > 10 * np.sqrt(0.16 / 20_000)
 
 
-def test_any_rows_alone_are_those_of_the_whole_repertoire() -> None:
+def test_any_rows_alone_and_cohorts_of_other_sizes_have_the_same_sequences() -> None:
     for index in range(4):
         whole = receptors(COHORT.draw(index)[0])
         rows = np.array([250, 7, 7, 0])
