@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.baselines.diversity import compute_shannon_entropy
+from deeprc.baselines.diversity import AbundanceHistogram, compute_shannon_entropy
 from deeprc.baselines.gene_usage import (
     compute_centred_log_ratios,
     count_genes_by_field,
@@ -119,25 +119,25 @@ def compute_size_features(counts: NDArray[np.uint32]) -> NDArray[np.float64]:
     n = len(counts)
     if n == 0:
         return np.zeros(len(SIZE_FEATURES))
-    values, times = np.unique(np.asarray(counts, np.float64), return_counts=True)
-    total = float(values @ times)
-    share = values / total
-    entropy = compute_shannon_entropy(values, times)
-    first, second = (float(times[values == value].sum()) for value in (1, 2))
-    last = np.cumsum(times)
-    ranks = times * (2 * last - times + 1) / 2  # sum of the ranks, from 1, of the sequences with equal counts
-    gini = 2 * float(ranks @ values) / (n * total) - (n + 1) / n
+    histogram = AbundanceHistogram.from_abundances(np.asarray(counts, np.float64))
+    abundances, n_sequences, total = histogram.abundances, histogram.n_clones, histogram.total
+    share = abundances / total
+    entropy = compute_shannon_entropy(histogram)
+    n_singletons, n_doubletons = (float(n_sequences[abundances == count].sum()) for count in (1, 2))
+    last_rank = np.cumsum(n_sequences)
+    rank_sum = n_sequences * (2 * last_rank - n_sequences + 1) / 2  # of the sequences with each abundance
+    gini = 2 * float(rank_sum @ abundances) / (n * total) - (n + 1) / n
     return np.array(
         [
             np.log1p(n),
             np.log1p(total),
             entropy,
             1 - entropy / np.log(n) if n > 1 else 0.0,
-            -np.log(times @ share**2),
+            -np.log(n_sequences @ share**2),
             gini,
             share[-1],
-            first / n,
-            np.log1p(n + first * (first - 1) / (2 * (second + 1))),
+            n_singletons / n,
+            np.log1p(n + n_singletons * (n_singletons - 1) / (2 * (n_doubletons + 1))),
         ]
     )
 

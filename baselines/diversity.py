@@ -8,6 +8,7 @@ Letters: B repertoires, M clones of a repertoire, A different abundances in it, 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from deeprc.estimators import RepertoireEstimator
 
 __all__ = [
     "DIVERSITY_FEATURES",
+    "AbundanceHistogram",
     "Diversity",
     "DiversityRidge",
     "compute_diversity_features",
@@ -52,6 +54,37 @@ DIVERSITY_FEATURES = (
 _N_LARGEST = 10
 _NEGLIGIBLE = 1e-18  # probability that a clone is missed: 1 minus this rounds to 1
 _MAX_FACTORS = 1000  # largest number of factors of a probability that are multiplied one by one
+
+
+@dataclass(frozen=True)
+class AbundanceHistogram:
+    """The number of clones of a repertoire with each abundance, from which all measures of diversity follow.
+
+    Attributes
+    ----------
+    abundances
+        The different abundances in rising order, (A,).
+    n_clones
+        Number of clones with each abundance, (A,).
+    """
+
+    abundances: NDArray[Any]
+    n_clones: Integers
+
+    @classmethod
+    def from_abundances(cls, abundances: NDArray[Any]) -> AbundanceHistogram:
+        """Count how many of M clones with these abundances, (M,), have each abundance."""
+        return cls(*np.unique(abundances, return_counts=True))
+
+    @property
+    def richness(self) -> int:
+        """Number of all clones, M."""
+        return int(self.n_clones.sum())
+
+    @property
+    def total(self) -> int:
+        """Sum of the abundances of all clones."""
+        return int(self.abundances @ self.n_clones)
 
 
 class _DiversityFeatures(RepertoireEstimator):
@@ -119,17 +152,16 @@ def prepare_abundances(X: RepertoireDataset) -> None:
 
 def find_common_depth(X: RepertoireDataset) -> int:
     """Return the smallest sum of counts of the repertoires that are not empty, at least 1."""
-    totals = [int(values @ times) for values, times in _load_histograms(X) if len(values)]
-    return min(totals, default=1)
+    return min((histogram.total for histogram in _load_histograms(X) if histogram.richness), default=1)
 
 
 def compute_diversity_table(X: RepertoireDataset, depth: int) -> NDArray[np.float64]:
     """Return the features of `compute_diversity_features` of each repertoire, (B, F)."""
-    table = [compute_diversity_features(values, times, depth) for values, times in _load_histograms(X)]
+    table = [compute_diversity_features(histogram, depth) for histogram in _load_histograms(X)]
     return np.array(table).reshape(len(X), len(DIVERSITY_FEATURES))
 
 
-def compute_diversity_features(values: Integers, times: Integers, depth: int) -> NDArray[np.float64]:
+def compute_diversity_features(histogram: AbundanceHistogram, depth: int) -> NDArray[np.float64]:
     """Return the diversity of a repertoire of M clones.
 
     With shares p of the clones among all counts and natural logarithms, Hill's numbers (Hill 1973, Ecology 54:427) are
@@ -148,8 +180,8 @@ def compute_diversity_features(values: Integers, times: Integers, depth: int) ->
 
     Parameters
     ----------
-    values, times
-        The different abundances in rising order, and the number of clones with each, (A,) each.
+    histogram
+        Number of clones with each abundance.
     depth
         Number of counts at which richness is compared.
 
@@ -158,39 +190,38 @@ def compute_diversity_features(values: Integers, times: Integers, depth: int) ->
     numpy.ndarray
         The features in the order of `DIVERSITY_FEATURES`, (F,) float64.
     """
-    if len(values) == 0:
+    richness, total = histogram.richness, histogram.total
+    if richness == 0:
         return np.zeros(len(DIVERSITY_FEATURES))
-    richness, total = int(times.sum()), int(values @ times)
-    share = values / total
-    entropy = compute_shannon_entropy(values, times)
+    share = histogram.abundances / total  # (A,)
+    entropy = compute_shannon_entropy(histogram)
     return np.array(
         [
             np.log1p(richness),
-            np.log1p(compute_rarefied_richness(values, times, depth)),
+            np.log1p(compute_rarefied_richness(histogram, depth)),
             entropy,
-            -np.log(times @ share**2),
+            -np.log(histogram.n_clones @ share**2),
             1 - entropy / np.log(richness) if richness > 1 else 0.0,
             np.exp(entropy) / richness,
             share[-1],
-            _sum_largest(values, times, _N_LARGEST) / total,
+            _sum_largest(histogram, _N_LARGEST) / total,
         ]
     )
 
 
-def compute_shannon_entropy(values: NDArray[Any], times: Integers) -> float:
+def compute_shannon_entropy(histogram: AbundanceHistogram) -> float:
     """Return Shannon's entropy, -sum(p log p), of the shares p of the clones.
 
-    `values` are the different abundances, and `times` the number of clones with each, (A,) each. If all abundances are
-    equal, the entropy is exactly the logarithm of the number of clones: otherwise the rounding of a sum would become a
-    feature, because features are scaled to the same spread.
+    If all abundances are equal, the entropy is exactly the logarithm of the number of clones: otherwise the rounding of
+    a sum would become a feature, because features are scaled to the same spread.
     """
-    if len(values) == 1:
-        return float(np.log(times.sum()))
-    share = values / (values @ times)
-    return float(-(times @ (share * np.log(share))))
+    if len(histogram.abundances) == 1:
+        return float(np.log(histogram.richness))
+    share = histogram.abundances / histogram.total  # (A,)
+    return float(-(histogram.n_clones @ (share * np.log(share))))
 
 
-def compute_rarefied_richness(values: Integers, times: Integers, depth: int) -> float:
+def compute_rarefied_richness(histogram: AbundanceHistogram, depth: int) -> float:
     """Return the expected number of clones among `depth` counts that are drawn without replacement.
 
     It is exact: the sum of 1 - binom(N - c, depth) / binom(N, depth) over the clones, where c is the abundance of a
@@ -198,25 +229,26 @@ def compute_rarefied_richness(values: Integers, times: Integers, depth: int) -> 
 
     Parameters
     ----------
-    values, times
-        The different abundances in rising order, and the number of clones with each, (A,) each.
+    histogram
+        Number of clones with each abundance.
     depth
         Number of counts that are drawn, not negative.
     """
-    total = int(values @ times)
-    return float(times.sum() if depth >= total else _compute_expected_clones(values, times, total, depth))
+    if depth >= histogram.total:
+        return float(histogram.richness)
+    return float(_compute_expected_clones(histogram.abundances, histogram.n_clones, histogram.total, depth))
 
 
 @njit(nogil=True)
-def _compute_expected_clones(values: Integers, times: Integers, total: int, depth: int) -> float:
-    """Return the expected number of clones among `depth` of all `total` counts; `times` clones have each value."""
+def _compute_expected_clones(abundances: Integers, n_clones: Integers, total: int, depth: int) -> float:
+    """Return the expected number of clones among `depth` of all `total` counts; see `AbundanceHistogram`."""
     expected = 0.0
     p_absent, abundance = 1.0, 0  # probability that none of the counts of a clone with this abundance is drawn
-    for i in range(len(values)):
+    for i in range(len(abundances)):
         if p_absent > _NEGLIGIBLE:
-            p_absent *= _compute_absence_probability(total - abundance, values[i] - abundance, depth)
-            abundance = values[i]
-        expected += times[i] * (1 - p_absent)
+            p_absent *= _compute_absence_probability(total - abundance, abundances[i] - abundance, depth)
+            abundance = abundances[i]
+        expected += n_clones[i] * (1 - p_absent)
     return expected
 
 
@@ -245,33 +277,38 @@ def _compute_absence_probability(total: int, n: int, depth: int) -> float:
     return ratio
 
 
-def _sum_largest(values: Integers, times: Integers, n: int) -> int:
-    """Return the sum of the n largest abundances."""
-    before = np.cumsum(times[::-1]) - times[::-1]  # clones that are more abundant
-    return int(values[::-1] @ np.clip(n - before, 0, times[::-1]))
+def _sum_largest(histogram: AbundanceHistogram, n: int) -> int:
+    """Return the sum of the abundances of the n most abundant clones."""
+    abundances, n_clones = histogram.abundances[::-1], histogram.n_clones[::-1]
+    n_more_abundant = np.cumsum(n_clones) - n_clones
+    return int(abundances @ np.clip(n - n_more_abundant, 0, n_clones))
 
 
-def _load_histograms(X: RepertoireDataset) -> list[tuple[Integers, Integers]]:
-    """Return the different abundances of each repertoire in rising order, and the number of clones with each."""
+def _load_histograms(X: RepertoireDataset) -> list[AbundanceHistogram]:
+    """Return the histogram of each repertoire."""
     arrays = _load_abundances(X)
     offsets = arrays["offsets"]
     parts = [slice(int(offsets[row]), int(offsets[row + 1])) for row in X.repertoire_indices]
-    return [(np.asarray(arrays["values"][part]), np.asarray(arrays["times"][part])) for part in parts]
+    return [AbundanceHistogram(np.asarray(arrays["values"][part]), np.asarray(arrays["times"][part])) for part in parts]
 
 
 def _load_abundances(X: RepertoireDataset) -> dict[str, NDArray[Any]]:
-    """Return the different abundances of clones, how many clones have each, and where each repertoire's begin."""
+    """Return the histograms of the container's repertoires, one after another, as they are cached.
+
+    `values` are their abundances, `times` their numbers of clones, and `offsets` says where each repertoire begins.
+    """
     fields = X.gene_fields
 
     def compute(all_repertoires: RepertoireDataset) -> Arrays:
         histograms = [
-            np.unique(sum_clone_abundances(repertoire, fields), return_counts=True) for repertoire in all_repertoires
+            AbundanceHistogram.from_abundances(sum_clone_abundances(repertoire, fields))
+            for repertoire in all_repertoires
         ]
         empty = [np.zeros(0, np.int64)]
         return {
-            "values": np.concatenate([*empty, *(values for values, _ in histograms)]),
-            "times": np.concatenate([*empty, *(times.astype(np.int64) for _, times in histograms)]),
-            "offsets": compute_offsets(np.array([len(values) for values, _ in histograms], np.int64)),
+            "values": np.concatenate([*empty, *(histogram.abundances for histogram in histograms)]),
+            "times": np.concatenate([*empty, *(histogram.n_clones.astype(np.int64) for histogram in histograms)]),
+            "offsets": compute_offsets(np.array([len(histogram.abundances) for histogram in histograms], np.int64)),
         }
 
     return load_or_compute(X, "abundances", {"fields": fields}, compute)

@@ -31,7 +31,7 @@ from scipy.special import expit
 
 from deeprc.arrays import Floats
 from deeprc.baselines.dual import fit_dual_logistic
-from deeprc.baselines.elastic_net_loops import Objective, compute_relative_gap, compute_residual, descend
+from deeprc.baselines.elastic_net_loops import Objective, compute_relative_gap, minimise_objective, refit_intercept
 from deeprc.baselines.parameters import check_positive
 from deeprc.baselines.standardised_columns import ColumnScaling, StandardisedColumns
 from deeprc.errors import InputError
@@ -194,7 +194,7 @@ def _solve_on_working_sets(
     objective = Objective(C, l1, 1 - l1)
     chosen, weights, intercept, products = start.chosen, start.weights, np.array([start.intercept]), start.products
     z = standardised.take(chosen)
-    residual, primal = compute_residual(z, labels, weights, intercept, objective)
+    residual, primal = refit_intercept(z, labels, weights, intercept, objective)
     gap = float(compute_relative_gap(primal, residual, C * np.abs(products), objective))
     for _ in range(_MAX_CHECKS):
         if gap <= tolerance:
@@ -202,8 +202,8 @@ def _solve_on_working_sets(
         used = weights != 0
         chosen, weights = _enlarge_working_set(chosen[used], weights[used], C * np.abs(products), l1)
         z = standardised.take(chosen)
-        descend(z, labels, weights, intercept, objective, max(0.3 * tolerance, 0.1 * gap))
-        residual, primal = compute_residual(z, labels, weights, intercept, objective)
+        minimise_objective(z, labels, weights, intercept, objective, max(0.3 * tolerance, 0.1 * gap))
+        residual, primal = refit_intercept(z, labels, weights, intercept, objective)
         products = standardised.compute_products(residual)
         gap = float(compute_relative_gap(primal, residual, C * np.abs(products), objective))
     return _SolverState(chosen, weights, float(intercept[0]), products, gap)
@@ -245,7 +245,7 @@ def _solve_by_columns(
     objective = Objective(C, 0.0, 1.0)
     with limit_blas_threads():
         weights, intercept = _fit_l2_by_columns(z.T, labels, C, tolerance)
-    residual, primal = compute_residual(z, labels, weights, intercept, objective)
+    residual, primal = refit_intercept(z, labels, weights, intercept, objective)
     products = standardised.compute_products(residual)
     gap = float(compute_relative_gap(primal, residual, C * np.abs(products), objective))
     varying = np.flatnonzero(standardised.factor)

@@ -5,7 +5,7 @@ Letters: B repertoires, F features.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,6 @@ __all__ = ["SheetColumns", "SheetColumnsRidge", "list_control_columns"]
 
 _MAX_CATEGORIES = 20  # a column with more categories names single repertoires
 _MIN_REPERTOIRES_PER_CATEGORY = 2  # on average
-
-Known = dict[str, dict[str, Any]]
 
 
 def list_control_columns(metadata: pd.DataFrame, *, left_out: Collection[str]) -> list[str]:
@@ -56,11 +54,11 @@ class _SheetFeatures(RepertoireEstimator):
     Attributes
     ----------
     known_
-        What the training repertoires have in each column: the mean of the finite numbers of a measurement, or the list
-        of the categories, which are texts or numbers.
+        What the training repertoires have in each column, by its name: `mean`, the mean of the finite numbers of a
+        measurement, or `categories`, the list of the categories, which are texts or numbers.
     """
 
-    known_: Known
+    known_: dict[str, dict[str, Any]]
 
     def __init__(self, *, columns: Sequence[str] = (), categories: Sequence[str] | None = None, C: float = 1.0) -> None:
         self.columns = columns
@@ -78,18 +76,17 @@ class _SheetFeatures(RepertoireEstimator):
         if missing or not self.columns:
             lacking = describe_missing_column(missing[0], X.metadata) if missing else "no other column"
             raise InputError(f"the sheet has {lacking}")
-        self.known_ = {}
-        for name in self.columns:
-            values = X.metadata[name].dropna()
-            is_of_categories = is_category(values) if self.categories is None else name in self.categories
-            if not pd.api.types.is_numeric_dtype(values):
-                self.known_[name] = {"categories": sorted(set(values.astype(str)))}
-            elif is_of_categories:
-                self.known_[name] = {"categories": sorted(set(_to_numbers(values).tolist()))}
-            else:
-                numbers = _to_numbers(values)
-                finite = numbers[np.isfinite(numbers)]
-                self.known_[name] = {"mean": float(finite.mean()) if len(finite) else 0.0}
+        self.known_ = {name: self._learn_column(name, X.metadata[name].dropna()) for name in self.columns}
+
+    def _learn_column(self, name: str, values: pd.Series[Any]) -> dict[str, Any]:
+        """Return the categories of a column, or the mean of its numbers, from the values that are not missing."""
+        if not pd.api.types.is_numeric_dtype(values):
+            return {"categories": sorted(set(values.astype(str)))}
+        numbers = _to_numbers(values)
+        if is_category(values) if self.categories is None else name in self.categories:
+            return {"categories": sorted(set(numbers.tolist()))}
+        finite = numbers[np.isfinite(numbers)]
+        return {"mean": float(finite.mean()) if len(finite) else 0.0}
 
     def _compute_features(self, X: RepertoireDataset) -> NDArray[np.float64]:
         """Return the numeric columns, their gaps filled with the mean, and an indicator of each category, (B, F)."""
@@ -97,25 +94,28 @@ class _SheetFeatures(RepertoireEstimator):
         for name, known in self.known_.items():
             if name not in metadata:
                 raise InputError(f"{X.container.path}: the sheet has {describe_missing_column(name, metadata)}")
-            values = metadata[name]
-            missing = values.isna().to_numpy()
-            if "mean" in known:
-                numbers = _to_numbers(values)
-                missing = ~np.isfinite(numbers)
-                parts.append(np.where(missing, known["mean"], numbers)[:, None])
-            elif all(isinstance(category, str) for category in known["categories"]):
-                text = np.array(["" if absent else str(value) for value, absent in zip(values, missing, strict=True)])
-                parts += [
-                    ((text == category) & ~missing).astype(np.float64)[:, None] for category in known["categories"]
-                ]
-            else:
-                numbers = _to_numbers(values)
-                parts += [(numbers == category).astype(np.float64)[:, None] for category in known["categories"]]
-            parts.append(missing.astype(np.float64)[:, None])
+            parts.append(_encode_column(metadata[name], known))
         return np.hstack(parts)
 
 
+def _encode_column(values: pd.Series[Any], known: Mapping[str, Any]) -> NDArray[np.float64]:
+    """Return the features of one column, (B, F), as `known_` says; the last one is whether the value is missing."""
+    missing = values.isna().to_numpy()
+    if "mean" in known:
+        numbers = _to_numbers(values)
+        missing = ~np.isfinite(numbers)
+        features = [np.where(missing, known["mean"], numbers)]
+    elif all(isinstance(category, str) for category in known["categories"]):
+        texts = np.array(["" if absent else str(value) for value, absent in zip(values, missing, strict=True)])
+        features = [(texts == category) & ~missing for category in known["categories"]]
+    else:
+        numbers = _to_numbers(values)
+        features = [numbers == category for category in known["categories"]]
+    return np.stack([*features, missing], axis=1).astype(np.float64)
+
+
 def _to_numbers(values: pd.Series[Any]) -> NDArray[np.float64]:
+    """Return values as numbers; NaN for those that are missing or no numbers."""
     return np.asarray(pd.to_numeric(values, errors="coerce").to_numpy(np.float64, na_value=np.nan))
 
 

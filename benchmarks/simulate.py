@@ -34,7 +34,7 @@ from deeprc.datasets.simulation import (
     write_container,
 )
 from deeprc.datasets.simulation.background import RESIDUE_WEIGHTS
-from deeprc.datasets.simulation.signal import Implanter
+from deeprc.datasets.simulation.implanter import Implanter
 
 _KEY = 12345
 _SIZE = 300_000

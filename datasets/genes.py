@@ -104,8 +104,11 @@ def normalise_gene(name: str) -> GeneName:
 
 def select_best_hits(name: str) -> str:
     """Return MiXCR's hits with scores as the names of the best hits, without scores; any other name unchanged."""
-    calls = _split_calls(name) if "(" in name else ()
-    return name if any(_SCORE.search(call) for call in calls) else ",".join(calls) or name
+    if "(" not in name:
+        return name
+    calls = _split_calls(name)
+    has_scores = any(_SCORE.search(call) for call in calls)  # then not all calls had one, and none was chosen
+    return name if has_scores or not calls else ",".join(calls)
 
 
 def find_mouse_genes(names: Sequence[str]) -> tuple[str, ...]:
@@ -128,16 +131,18 @@ def normalise_genes(names: Sequence[str], *, of_mice: bool | None = None) -> Gen
     genes = [normalise_gene(name) for name in names]
     pairs = list(zip(names, genes, strict=True))
     mouse = _select_mouse_genes(pairs)
-    if mouse if of_mice is None else of_mice:
+    if of_mice is None:
+        of_mice = len(mouse) > 0
+    if of_mice:
         genes = [
             _keep_unrecognised(name.strip()) if name.strip().upper().startswith("TCR") else gene for name, gene in pairs
         ]
     vocabulary = tuple(sorted({gene.name for gene in genes}, key=_make_sort_key))
-    position = {name: code for code, name in enumerate(vocabulary)}
+    code_of = {name: code for code, name in enumerate(vocabulary)}
     found_and_stored = {(_SCORE.sub("", name.strip()), gene.name) for name, gene in zip(names, genes, strict=True)}
     in_order = sorted(found_and_stored, key=lambda pair: (_make_sort_key(pair[0]), pair))
     return GeneMapping(
-        stored=Categorical(np.array([position[gene.name] for gene in genes], np.int32), vocabulary),
+        stored=Categorical(np.array([code_of[gene.name] for gene in genes], np.int32), vocabulary),
         renamed={found: stored for found, stored in in_order if found != stored},
         mouse=mouse,
     )
@@ -158,6 +163,7 @@ def normalise_locus(text: str) -> str:
 
 
 def _keep_unrecognised(text: str) -> GeneName:
+    """Return a name as it was found, with the locus that it names, if it names one."""
     loci = (locus.replace("TCR", "TR") for locus in _LOCUS.findall(text.upper()))
     return GeneName(text, _find_common_value(loci), "unrecognised")
 
@@ -216,12 +222,11 @@ def _expand_short_tie(text: str) -> tuple[str, ...]:
 def _find_imgt_name(text: str) -> str | None:
     """Return the IMGT name of one gene or family without its allele."""
     key = _make_spelling_key(text)
-    only_gene = _UNNUMBERED.get(key.removesuffix("-1")) if key.endswith("-1") else None
-    if only_gene is not None:
+    if key.endswith("-1") and key.removesuffix("-1") in _UNNUMBERED:
         # TCRAV14-01 is TRAV14/DV4 although IMGT has since named a TRAV14-1.
-        immunoseq = text.startswith("TCR") or text.endswith("-01")
-        if immunoseq or (key not in _NAMES and not _MOUSE_ONLY.fullmatch(key)):
-            return only_gene
+        is_of_immunoseq = text.startswith("TCR") or text.endswith("-01")
+        if is_of_immunoseq or (key not in _NAMES and not _MOUSE_ONLY.fullmatch(key)):
+            return _UNNUMBERED[key.removesuffix("-1")]
     return _NAMES.get(key.removesuffix("-X"))
 
 
@@ -235,11 +240,13 @@ def _make_spelling_key(text: str) -> str:
 
 
 def _is_mouse_gene(name: str) -> bool:
+    """Return whether one of the calls of a name is a gene that only mice have."""
     calls = (_CALL.fullmatch(call) for call in _split_calls(name.strip().upper()))
     return any(call is not None and _MOUSE_ONLY.fullmatch(_make_spelling_key(call["gene"])) for call in calls)
 
 
 def _translate_locus(text: str) -> str:
+    """Return the locus that one text names, see `normalise_locus`; "" if it names none."""
     text = text.casefold()
     for letter, spelled in _GREEK.items():
         text = text.replace(letter, spelled)
@@ -260,19 +267,19 @@ def _find_common_value(values: Iterable[str]) -> str:
 
 
 _GENES = frozenset(group + gene for group, genes in GENE_LIST.items() for gene in genes.split())
-_SHARED = {gene.split("/DV")[0]: gene for gene in _GENES if "/DV" in gene}  # TRAV38-2: TRAV38-2/DV8
+_ALPHA_DELTA_GENES = {gene.split("/DV")[0]: gene for gene in _GENES if "/DV" in gene}  # TRAV38-2: TRAV38-2/DV8
 _FAMILIES = frozenset(re.split("[-/]", gene)[0] for gene in _GENES)
 
 _NAMES = {
     **{_make_spelling_key(family): family for family in _FAMILIES},
     **RENAMED,
-    **{_make_spelling_key(start): gene for start, gene in _SHARED.items() if "-" in start},
+    **{_make_spelling_key(start): gene for start, gene in _ALPHA_DELTA_GENES.items() if "-" in start},
     **{_make_spelling_key(gene): gene for gene in _GENES},
 }
 """Every gene and family by its `_make_spelling_key`; a name of a gene and a family, such as TRBV9, is the gene's."""
 
 _UNNUMBERED = {_make_spelling_key(gene): gene for gene in _GENES if not re.search("[-/]", gene)} | {
-    start: gene for start, gene in _SHARED.items() if "-" not in start
+    start: gene for start, gene in _ALPHA_DELTA_GENES.items() if "-" not in start
 }
 """Genes whose IMGT name is their family's; immunoSEQ gives them the number 1."""
 
@@ -303,10 +310,10 @@ _GREEK = {
     "\u03bb": "lambda",
 }
 _CHAINS = dict(zip(LOCI, ("alpha", "beta", "gamma", "delta", "heavy", "kappa", "lambda"), strict=True))
-_STARTS = {"TR": ("tr", "tcr", "tcellreceptor"), "IG": ("ig", "immunoglobulin", "bcr")}
+_LOCUS_PREFIXES = {"TR": ("tr", "tcr", "tcellreceptor"), "IG": ("ig", "immunoglobulin", "bcr")}
 _LOCUS_WORDS = {chain: locus for locus, chain in _CHAINS.items()} | {
     start + end: locus
     for locus, chain in _CHAINS.items()
-    for start in _STARTS[locus[:2]]
+    for start in _LOCUS_PREFIXES[locus[:2]]
     for end in (locus[2].lower(), chain)
 }

@@ -191,7 +191,7 @@ def test_the_true_sequences_are_those_of_the_positive_class(call: Call, tmp_path
 
 
 @pytest.mark.long
-def test_nothing_is_ranked_where_nothing_was_implanted(call: Call) -> None:
+def test_without_implanted_sequences_there_is_no_precision(call: Call) -> None:
     result = call("--methods", "logistic", overrides=[*SMALL, "signals=[]"])
     assert result.jobs["true_sequences"].tolist() == [0]
     assert result.jobs["precision_at_true"].isna().all()
@@ -250,7 +250,7 @@ def test_an_ensemble_is_four_trainings_with_another_fold_to_validate_on(call: Ca
 
 
 @pytest.mark.long
-def test_what_is_there_is_not_computed_again(call: Call, tmp_path: Path) -> None:
+def test_finished_jobs_are_not_computed_again(call: Call, tmp_path: Path) -> None:
     first = call(*FAST, "--seeds", "2")
     assert first.exit_code == 0, first.output
     names = ["known-motif", "svm", "burden"]
@@ -279,7 +279,9 @@ def test_a_changed_setting_is_computed_anew(call: Call) -> None:
 
 
 @pytest.mark.slow
-def test_what_was_cut_off_goes_on(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_with_damaged_files_are_computed_again(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = call(*FAST)
     (whole,) = (tmp_path / "out" / "jobs").rglob("svm-*.json")
     whole.write_text(whole.read_text()[:-40])

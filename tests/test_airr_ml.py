@@ -143,7 +143,9 @@ def test_top_k_is_the_beginning_of_the_whole(predictor: ImmuneStatePredictor) ->
 
 
 @pytest.mark.slow
-def test_both_again_are_the_same(predictor: ImmuneStatePredictor, folders: Path) -> None:
+def test_a_second_fit_gives_the_same_sequences_and_probabilities(
+    predictor: ImmuneStatePredictor, folders: Path
+) -> None:
     again = ImmuneStatePredictor(method="logistic").fit(str(folders / "train_1"))
     pd.testing.assert_frame_equal(again.important_sequences_, predictor.important_sequences_)
     first, second = (one.predict_proba(folders / "test_1") for one in (again, predictor))
@@ -517,7 +519,7 @@ def test_lists_of_deeprc_are_merged_by_excess(
 
 
 @pytest.mark.slow
-def test_what_a_memory_of_clones_retrieves_counts_by_its_excess(
+def test_sequences_of_stored_clones_are_ranked_by_their_excess(
     training: tuple[RepertoireDataset, np.ndarray],
 ) -> None:
     """The motif is in positive repertoires, so it comes first; what is in both comes nowhere."""
@@ -541,7 +543,7 @@ def test_what_a_memory_of_clones_retrieves_counts_by_its_excess(
 
 
 @pytest.mark.slow
-def test_what_other_repertoires_do_not_confirm_does_not_count(
+def test_a_list_that_other_repertoires_do_not_confirm_has_no_excess(
     training: tuple[RepertoireDataset, np.ndarray],
 ) -> None:
     """With the labels of the repertoires outside training exchanged, a list that finds the motif has no excess."""

@@ -70,7 +70,7 @@ def test_reading_and_simulating_are_measured(name: str, options: list[str], titl
 
 
 @pytest.mark.long
-def test_whoever_knows_the_motif_is_measured() -> None:
+def test_the_benchmark_of_the_known_motif_prints_its_auc() -> None:
     overrides = ["sizes.mean=500", "sizes.sd=0", "sizes.minimum=1", "witness_rate=0.05"]
     command = [
         sys.executable,

@@ -212,7 +212,7 @@ def test_what_is_shown_is_short() -> None:
         assert len(abbreviate(value)) < 200
 
 
-def test_numbers_that_yaml_takes_for_text() -> None:
+def test_exponents_without_a_point_are_read_as_numbers() -> None:
     found = [read_exponent(value) for value in ("1e-3", "2E5", "-.5e3", "1e", "e3", "1e-3x", "7", 3, None)]
     assert found == [0.001, 200000.0, -500.0, "1e", "e3", "1e-3x", "7", 3, None]
 

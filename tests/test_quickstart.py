@@ -18,7 +18,7 @@ def name_run_and_cohort(run: Run, dataset: RepertoireDataset, path: Path) -> Non
     path.write_text(f"{run.path} {dataset.container.path}")
 
 
-def test_it_leaves_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_quickstart_writes_the_files_that_it_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quickstart, "_OVERRIDES", ("n_updates=20",))
     monkeypatch.setattr(quickstart, "write_report", name_run_and_cohort)
     lines: list[str] = []

@@ -148,7 +148,7 @@ def test_the_chosen_positive_class_is_named() -> None:
     )
 
 
-def test_what_the_negative_class_joins_is_listed() -> None:
+def test_classes_that_the_negative_class_joins_are_listed() -> None:
     metadata = pd.DataFrame({"CMV": ["pos", "neg", "n.d.", "neg", None, "Pos"]})
     (task,) = parse_tasks(["CMV=pos,Pos"], metadata)
     assert describe_classes(task, metadata) == (

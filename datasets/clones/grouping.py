@@ -13,6 +13,7 @@ keys of one hash range.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ from deeprc.datasets.clones.grouping_kernel import (
 )
 from deeprc.datasets.parts import SequencesInParts
 from deeprc.datasets.sequences import SequenceArrays
-from deeprc.progress import open_step
+from deeprc.progress import Step, open_step
 
 __all__ = ["DEFAULT_MAX_HASHES", "CloneCarriers", "SharedClones", "find_repeated", "group_clones"]
 
@@ -46,6 +47,7 @@ DEFAULT_MAX_HASHES = 1 << 25
 
 _BLOCK = 1 << 20  # number of sequences of a block, and of hashes of a range: these fit a processor's cache when sorted
 _ALL_BITS = np.uint64(2**64 - 1)
+_AnySequences = SequenceArrays | SequencesInParts
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ class SharedClones(CloneCarriers):
 
 
 def group_clones(
-    sequences: SequenceArrays | SequencesInParts,
+    sequences: _AnySequences,
     repertoire_offsets: NDArray[np.int64],
     *,
     max_hashes: int = DEFAULT_MAX_HASHES,
@@ -115,53 +117,99 @@ def group_clones(
     max_hashes
         Number of hashes in memory at once; the result does not depend on it.
     mask
-        Bits of the hash that are used; the result does not depend on it.
+        Bits of the hash that are used; the result does not depend on it. Tests give few, so that many hashes are equal.
     """
-    part_bounds = [0, len(sequences.offsets) - 1] if isinstance(sequences, SequenceArrays) else sequences.bounds
-    n = part_bounds[-1]
-    n_ranges = max(1, -(-n // min(_BLOCK, max_hashes)))
-    ranges_per_pass = n_ranges if max_hashes >= n else max(1, max_hashes // _BLOCK)
-    blocks = list(pairwise(sorted({*range(0, n, _BLOCK), *part_bounds}))) or [(0, 0)]
-    layout = KeyLayout(uint64(n.bit_length()), np.uint64(mask), n_ranges)
-    n_steps = len(blocks) * (1 + -(-n_ranges // ranges_per_pass)) + n_ranges
+    plan = _plan_passes(sequences, max_hashes, mask)
+    n_ranges = plan.layout.n_ranges
     with (
         open_threads() as threads,
-        open_step("finding clones that repertoires share", n_steps) as step,
+        open_step("finding clones that repertoires share", plan.count_steps()) as step,
     ):
-        counted = threads.map(partial(_count_keys_of_block, sequences, layout), blocks)
-        counts = np.array([*step.follow(counted)], np.int64).reshape(len(blocks), n_ranges)
+        counted = threads.map(partial(_count_keys_of_block, sequences, plan.layout), plan.blocks)
+        counts = np.array([*step.follow(counted)], np.int64).reshape(len(plan.blocks), n_ranges)
         clones: list[RangeClones] = []
-        for first_range in range(0, n_ranges, ranges_per_pass):
-            counts_of_pass = counts[:, first_range : first_range + ranges_per_pass]
-            offsets = compute_offsets(counts_of_pass.sum(axis=0))
-            # position of the first key of each block in each range; so no thread waits for another
-            targets = offsets[:-1] + np.cumsum(counts_of_pass, axis=0) - counts_of_pass
-            keys = np.empty(int(offsets[-1]), np.uint64)
-            write = partial(_write_keys_of_block, sequences, layout, first_range, keys)
-            list(step.follow(threads.map(write, blocks, targets)))
-            keys_of_ranges = [keys[start:stop] for start, stop in pairwise(offsets.tolist())]
-            list(threads.map(np.ndarray.sort, keys_of_ranges))
-            arrays, first_positions = _take_repeated_sequences(sequences, keys_of_ranges, layout.row_bits, threads)
-            group = partial(_group_range, arrays, repertoire_offsets, layout.row_bits)
+        for first_range in range(0, n_ranges, plan.ranges_per_pass):
+            counts_of_pass = counts[:, first_range : first_range + plan.ranges_per_pass]
+            keys_of_ranges = _write_sorted_keys(sequences, plan, first_range, counts_of_pass, threads, step)
+            row_bits = plan.layout.row_bits
+            arrays, first_positions = _take_repeated_sequences(sequences, keys_of_ranges, row_bits, threads)
+            group = partial(_group_range, arrays, repertoire_offsets, row_bits)
             clones += list(step.follow(threads.map(group, keys_of_ranges, first_positions)))
     return _join_ranges(clones, len(repertoire_offsets) - 1)
 
 
-def _view_block(sequences: SequenceArrays | SequencesInParts, block: tuple[int, int]) -> tuple[SequenceArrays, int]:
+@dataclass(frozen=True)
+class _Plan:
+    """How the work is divided into passes over the sequences, sequence blocks and hash ranges.
+
+    Attributes
+    ----------
+    layout
+        Layout of the keys, which also divides the hashes into K ranges.
+    ranges_per_pass
+        Number of hash ranges whose keys fit into memory together.
+    blocks
+        First and last row, exclusive, of each sequence block; each block lies in one part.
+    """
+
+    layout: KeyLayout
+    ranges_per_pass: int
+    blocks: list[tuple[int, int]]
+
+    def count_steps(self) -> int:
+        """Return how often a block or a hash range is done: blocks are counted, then written once in each pass."""
+        n_passes = math.ceil(self.layout.n_ranges / self.ranges_per_pass)
+        return len(self.blocks) * (1 + n_passes) + self.layout.n_ranges
+
+
+def _plan_passes(sequences: _AnySequences, max_hashes: int, mask: int) -> _Plan:
+    """Divide the work; the parameters are those of `group_clones`."""
+    part_bounds = [0, len(sequences.offsets) - 1] if isinstance(sequences, SequenceArrays) else sequences.bounds
+    n = part_bounds[-1]
+    n_ranges = max(1, math.ceil(n / min(_BLOCK, max_hashes)))
+    return _Plan(
+        layout=KeyLayout(uint64(n.bit_length()), np.uint64(mask), n_ranges),
+        ranges_per_pass=n_ranges if max_hashes >= n else max(1, max_hashes // _BLOCK),
+        blocks=list(pairwise(sorted({*range(0, n, _BLOCK), *part_bounds}))) or [(0, 0)],
+    )
+
+
+def _write_sorted_keys(
+    sequences: _AnySequences,
+    plan: _Plan,
+    first_range: int,
+    counts: NDArray[np.int64],
+    threads: ThreadPoolExecutor,
+    step: Step,
+) -> list[NDArray[np.uint64]]:
+    """Return the sorted keys of each hash range of a pass, which begins at `first_range`.
+
+    `counts` is the number of sequences of each block in each of these ranges, (blocks, ranges).
+    """
+    offsets = compute_offsets(counts.sum(axis=0))
+    # where each block writes its first key of each range, so that no thread waits for another
+    targets = offsets[:-1] + np.cumsum(counts, axis=0) - counts
+    keys = np.empty(int(offsets[-1]), np.uint64)
+    write = partial(_write_keys_of_block, sequences, plan.layout, first_range, keys)
+    list(step.follow(threads.map(write, plan.blocks, targets)))
+    keys_of_ranges = [keys[start:stop] for start, stop in pairwise(offsets.tolist())]
+    list(threads.map(np.ndarray.sort, keys_of_ranges))
+    return keys_of_ranges
+
+
+def _view_block(sequences: _AnySequences, block: tuple[int, int]) -> tuple[SequenceArrays, int]:
     """Return arrays that hold the sequences of a block, and the row of the first sequence of the arrays."""
     return (sequences, 0) if isinstance(sequences, SequenceArrays) else (sequences.view(*block), block[0])
 
 
-def _count_keys_of_block(
-    sequences: SequenceArrays | SequencesInParts, layout: KeyLayout, block: tuple[int, int]
-) -> NDArray[np.int64]:
+def _count_keys_of_block(sequences: _AnySequences, layout: KeyLayout, block: tuple[int, int]) -> NDArray[np.int64]:
     """Return the number of sequences of a block in each hash range, (K,)."""
     arrays, first_row = _view_block(sequences, block)
     return np.asarray(count_keys(arrays, block[0] - first_row, block[1] - first_row, layout))
 
 
 def _write_keys_of_block(
-    sequences: SequenceArrays | SequencesInParts,
+    sequences: _AnySequences,
     layout: KeyLayout,
     first_range: int,
     keys: NDArray[np.uint64],
@@ -175,7 +223,7 @@ def _write_keys_of_block(
 
 
 def _take_repeated_sequences(
-    sequences: SequenceArrays | SequencesInParts,
+    sequences: _AnySequences,
     keys_of_ranges: Sequence[NDArray[np.uint64]],
     row_bits: Any,
     threads: ThreadPoolExecutor,
@@ -189,13 +237,13 @@ def _take_repeated_sequences(
         return sequences, [None] * len(keys_of_ranges)
     row_mask = (np.uint64(1) << row_bits) - np.uint64(1)
 
-    def find_rows(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-        repeated: NDArray[np.int64] = (keys[find_repeated(keys >> row_bits)] & row_mask).astype(np.int64)
-        return repeated
+    def find_repeated_rows(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+        repeated = keys[find_repeated(keys >> row_bits)]
+        return np.asarray(repeated & row_mask, np.int64)
 
-    rows = list(threads.map(find_rows, keys_of_ranges))
-    first_positions = compute_offsets(np.array(list(map(len, rows)), np.int64))[:-1]
-    return sequences.take(np.concatenate(rows)), first_positions.tolist()
+    rows = list(threads.map(find_repeated_rows, keys_of_ranges))
+    n_repeated = np.array([len(rows_of_range) for rows_of_range in rows], np.int64)
+    return sequences.take(np.concatenate(rows)), compute_offsets(n_repeated)[:-1].tolist()
 
 
 def find_repeated(values: NDArray[np.uint64]) -> NDArray[np.bool_]:

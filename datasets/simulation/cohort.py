@@ -22,8 +22,9 @@ from deeprc.datasets.simulation.background import Background, IndependentBackgro
 from deeprc.datasets.simulation.clone_signal import ClonePools, CloneSignal
 from deeprc.datasets.simulation.cohort_settings import MAX_REPERTOIRES, Batch, Counts, GeneShift, Sizes
 from deeprc.datasets.simulation.diffuse_signal import DiffuseSignal, SequencePreference, choose_second_draws
+from deeprc.datasets.simulation.implanter import Implanter, Implants
 from deeprc.datasets.simulation.incidence_table import CarrierTable
-from deeprc.datasets.simulation.signal import Implanter, Implants, MotifSignal
+from deeprc.datasets.simulation.signal import MotifSignal
 from deeprc.errors import InputError
 
 __all__ = ["Batch", "Cohort", "Counts", "GeneShift", "Signal", "Sizes", "Stream"]
@@ -342,9 +343,8 @@ class Cohort:
     ) -> Implants:
         """Implant motifs into sequences of a repertoire, in place, and return the truth about them."""
         key, indices = self._derive_key(Stream.SIGNAL, index), self.motif_signal_indices
-        implants = self._implanter.implant(
-            key, rows, sequences.residues, sequences.lengths, [is_carried[i] for i in indices]
-        )
+        carried = [is_carried[i] for i in indices]
+        implants = self._implanter.implant(key, rows, sequences.residues, sequences.lengths, carried)
         # the implanter counts signals of motifs only, the truth all signals, from 1; 0 is no signal
         number_among_all = np.array([0, *(1 + i for i in indices)], np.uint8)
         return implants._replace(signal=number_among_all[implants.signal])

@@ -79,8 +79,7 @@ class Motif:
                 f"motif {self.pattern!r}: expected {len(tokens)} substitutions, one per position, found "
                 f"{len(self.substitutions)}"
             )
-        fixed = [token[0] in "Z-" for token in tokens]
-        if any(substitutable and none for substitutable, none in zip(self.substitutions, fixed, strict=False)):
+        if any(share and token[0] in "Z-" for share, token in zip(self.substitutions, tokens, strict=False)):
             raise InputError(f"motif {self.pattern!r}: a wildcard or a gap cannot be altered; expected 0 there")
         if not (sum(self.substitutions) <= 1 + 1e-9 and all(share >= 0 for share in self.substitutions)):
             raise InputError(f"motif {self.pattern!r}: expected substitutions of at least 0 that sum to at most 1")

@@ -19,7 +19,7 @@ from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.genes import infer_locus
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.cohort import Cohort
-from deeprc.datasets.simulation.signal import Implants
+from deeprc.datasets.simulation.implanter import Implants
 from deeprc.errors import InputError
 from deeprc.files import check_new_folder, name_write_errors
 from deeprc.hidden_folders import temporary_folder

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -109,7 +110,7 @@ def find_donors_by_class(
     labels = encode_labels([task], metadata)[:, 0]
     donor_of = _renumber_by_content(DonorColumn.require(metadata, group_by, source).index(), dataset, labels)
     kept, notes = _select_repertoires(dataset, labels, donor_of)
-    (donors, codes), unit = _index_units(donor_of[kept], labels[kept])
+    donors, codes, unit = _index_units(donor_of[kept], labels[kept])
     if len(np.unique(codes)) < 2:
         raise InputError(f"{source}: target {task.name!r}: expected donors of two classes, found {len(codes)} of one")
     unit_of = np.full(len(dataset.container.repertoire_ids), -1, np.int32)
@@ -133,10 +134,26 @@ def _renumber_by_content(donor_of: Integers, dataset: RepertoireDataset, labels:
     return np.array([index_of[donor] for donor in donor_of.tolist()], np.int64)
 
 
-def _index_units(donor_of: Integers, labels: NDArray[np.float64]) -> tuple[Integers, Integers]:
-    """Return the donor and the class of each unit, (2, U), and the index of each repertoire's unit."""
-    units, unit_of = np.unique(np.stack([donor_of, labels.astype(np.int64)]), axis=1, return_inverse=True)
-    return units, unit_of.ravel()
+class _Units(NamedTuple):
+    """Units, which are pairs of a donor and a class, of n repertoires.
+
+    Attributes
+    ----------
+    donors, codes
+        Indices of the donor and of the class of each unit, (U,) each.
+    unit_of
+        Index of the unit of each repertoire, (n,).
+    """
+
+    donors: Integers
+    codes: Integers
+    unit_of: Integers
+
+
+def _index_units(donor_of: Integers, labels: NDArray[np.float64]) -> _Units:
+    """Return the units of repertoires with these donors and labels, (n,) each."""
+    pairs, unit_of = np.unique(np.stack([donor_of, labels.astype(np.int64)]), axis=1, return_inverse=True)
+    return _Units(pairs[0], pairs[1], unit_of.ravel())
 
 
 def _select_repertoires(
@@ -145,35 +162,37 @@ def _select_repertoires(
     """Return the indices of the repertoires of donors with a class and sequences, and sentences about the donors."""
     labelled = np.flatnonzero(~np.isnan(labels))
     notes: list[str] = []
-    (donors, _), unit_of = _index_units(donor_of[labelled], labels[labelled])
-    is_empty = np.bincount(unit_of, dataset.n_sequences[labelled]) == 0
+    units = _index_units(donor_of[labelled], labels[labelled])
+    is_empty = np.bincount(units.unit_of, dataset.n_sequences[labelled]) == 0
     if is_empty.any():
-        notes.append(
-            f"left out: {format_count(len(np.unique(donors[is_empty])), 'donor')} with a label but no sequences"
-        )
-    n_repeated = int((np.unique(donors[~is_empty], return_counts=True)[1] > 1).sum())
+        n_empty = len(np.unique(units.donors[is_empty]))
+        notes.append(f"left out: {format_count(n_empty, 'donor')} with a label but no sequences")
+    n_repeated = int((np.unique(units.donors[~is_empty], return_counts=True)[1] > 1).sum())
     if n_repeated:
         notes.append(
             f"in several classes, once in each: {format_count(n_repeated, 'donor')}; prefer q_permutation, "
             "which knows who they are; to compare donors with themselves, give their column to `stratify`, too"
         )
-    return labelled[~is_empty[unit_of]], notes
+    return labelled[~is_empty[units.unit_of]], notes
 
 
 def _index_strata(metadata: pd.DataFrame, columns: Sequence[str], unit_of: Integers, source: str) -> Integers:
-    """Return the index of the stratum of each unit, (U,), by the set of values of its repertoires in each column."""
-    values_by_column = []
+    """Return the index of the stratum of each unit, (U,).
+
+    Two units are of one stratum if their repertoires have the same set of values in each of the columns.
+    """
+    n_units = int(unit_of.max()) + 1
+    values_of: list[list[frozenset[str | None]]] = [[] for _ in range(n_units)]  # of each unit, in each column
     for column in columns:
         if column not in metadata:
             raise InputError(f"{source}: {describe_missing_column(column, metadata.columns, 'for `stratify`')}")
-        values: list[set[str]] = [set() for _ in range(int(unit_of.max()) + 1)]
+        values_in_column: list[set[str | None]] = [set() for _ in range(n_units)]
         for unit, text in zip(unit_of.tolist(), format_labels(metadata[column]), strict=True):
-            values[unit].add("" if text is None else f"={text}")  # so that a missing value is no empty text
-        values_by_column.append([tuple(sorted(values_of_unit)) for values_of_unit in values])
-    if not columns:
-        return np.zeros(int(unit_of.max()) + 1, np.int64)
-    index_of: dict[tuple[tuple[str, ...], ...], int] = {}
-    return np.array([index_of.setdefault(key, len(index_of)) for key in zip(*values_by_column, strict=True)], np.int64)
+            values_in_column[unit].add(text)
+        for unit, values in enumerate(values_in_column):
+            values_of[unit].append(frozenset(values))
+    index_of: dict[tuple[frozenset[str | None], ...], int] = {}
+    return np.array([index_of.setdefault(tuple(values), len(index_of)) for values in values_of], np.int64)
 
 
 def _note_repeated_donors(metadata: pd.DataFrame) -> list[str]:

@@ -10,17 +10,24 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import NamedTuple
 
 __all__ = ["FitNote", "name_fit_notes", "show_fit_notes_once"]
 
-_OF_ONE_FIT = ("deeprc.training.calibration", "deeprc.training.confirmation")
+_HIDDEN_LOGGERS = ("deeprc.training.calibration", "deeprc.training.confirmation")
 """Loggers of notes that matter only to those who use the fitted network."""
 
-_NAMED = ("deeprc.branches.clones_fit", "deeprc.training.branch_start", "deeprc.training.network_start")
+_SHOWN_LOGGERS = ("deeprc.branches.clones_fit", "deeprc.training.branch_start", "deeprc.training.network_start")
 """Loggers of notes that say what a method did or did not do with the cohort."""
 
-FitNote = tuple[str, str, int]
-"""A note of the fits of one method: method, logger and line in its module."""
+
+class FitNote(NamedTuple):
+    """A note of the fits of one method, told apart from others by its place in the code."""
+
+    method: str
+    logger: str
+    line: int
+
 
 # Filters are of a process, but what they do depends on the thread, because calls in several threads may overlap.
 _method: ContextVar[str | None] = ContextVar("_method", default=None)
@@ -48,18 +55,18 @@ def name_fit_notes(method: str) -> Iterator[None]:
 
 
 def _keep_note(record: logging.LogRecord) -> bool:
-    """Return whether a note is shown, and write the name of the method into it."""
+    """Return whether a note is shown, and write the name of the method into it.
+
+    Warnings stay as they are, and so do all notes if the user asked for debug messages.
+    """
     method, shown = _method.get(), _shown.get()
-    if (
-        method is None
-        or record.levelno >= logging.WARNING
-        or logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
-    ):
+    asks_for_debug = logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
+    if method is None or record.levelno >= logging.WARNING or asks_for_debug:
         return True
-    if record.name in _OF_ONE_FIT:
+    if record.name in _HIDDEN_LOGGERS:
         return False
     if shown is not None:
-        note = method, record.name, record.lineno
+        note = FitNote(method, record.name, record.lineno)
         if note in shown:
             return False
         shown.add(note)
@@ -68,5 +75,5 @@ def _keep_note(record: logging.LogRecord) -> bool:
     return True
 
 
-for _name in (*_OF_ONE_FIT, *_NAMED):
+for _name in (*_HIDDEN_LOGGERS, *_SHOWN_LOGGERS):
     logging.getLogger(_name).addFilter(_keep_note)

@@ -23,6 +23,7 @@ from deeprc.tasks import Task
 
 __all__ = ["CloneSearch", "list_searches"]
 
+_DIRECTIONS: tuple[EvidenceDirection, ...] = ("up", "down")
 _FOLDS, _MIN_FOLDS = 10, 3
 _MIN_UNITS = 30
 """Smallest number of units, see `count_units`, for which the branch is fitted.
@@ -98,38 +99,39 @@ def _make_searches_of_output(
 ) -> list[CloneSearch]:
     """Return the searches of one output for clones that raise it and that lower it; none if there are too few units.
 
-    If the task has several classes, the output is that of one class.
+    Parameters
+    ----------
+    cohort
+        The cohort.
+    task, output
+        The task, and the index of its output among those of all tasks.
+    class_index
+        Index of the class of the output, if the task has several classes.
+    rows, labels
+        Rows of the repertoires in the cohort that have a label, (n,), and their labels, (n,).
     """
     if len(rows) == 0:
         return []
-    dataset, is_number = cohort.dataset[rows], task.kind == "regression"
-    positive_class = class_index if task.n_outputs > 1 else 1
-    positive = labels > np.median(labels) if is_number else labels == positive_class
-    if positive.all() or not positive.any():
-        return []
+    is_number, positive_class = task.kind == "regression", class_index if task.n_outputs > 1 else 1
+    is_high = labels > np.median(labels) if is_number else labels == positive_class
+    dataset = cohort.dataset[rows]
     groups = None if cohort.groups is None else cohort.groups[rows]
-    if count_units(groups, None if is_number else positive, n=len(rows)) < _MIN_UNITS:
+    folds = _assign_folds(dataset, is_high, groups, counts_classes=not is_number)
+    if folds is None:
         return []
-    folds = assign_inner_folds(dataset, positive, _FOLDS, groups)
-    if folds.max() + 1 < _MIN_FOLDS:
-        return []
-    kind: EvidenceKind = "rate" if is_number else "odds"
-    searches: list[CloneSearch] = []
-    directions: tuple[EvidenceDirection, ...] = ("up", "down")
-    for direction in directions:
-        is_up = direction == "up"
+    searches = []
+    for direction in _DIRECTIONS:
         if is_number:
-            donor_means = _average_by_donor(labels, groups)
-            test_labels = compute_double_ranks(donor_means if is_up else -donor_means)
+            test_labels = _rank_donors(labels, groups, direction)
             values = (labels - task.mean) / task.scale
         else:
-            test_labels = (positive == is_up).astype(np.int64)
-            values = test_labels * 1.0
+            test_labels = (is_high == (direction == "up")).astype(np.int64)
+            values = test_labels.astype(np.float64)
         searches.append(
             CloneSearch(
                 output=output,
                 direction=direction,
-                kind=kind,
+                kind="rate" if is_number else "odds",
                 test=RANK_SUM if is_number else FISHER,
                 rows=rows,
                 dataset=dataset,
@@ -140,6 +142,36 @@ def _make_searches_of_output(
             )
         )
     return searches
+
+
+def _assign_folds(
+    dataset: RepertoireDataset, is_high: NDArray[np.bool_], groups: NDArray[np.int64] | None, *, counts_classes: bool
+) -> NDArray[np.int64] | None:
+    """Return the fold of each of n repertoires, (n,); None if there are too few units, or if all labels are alike.
+
+    Parameters
+    ----------
+    dataset
+        The n repertoires.
+    is_high
+        Whether each repertoire is of the positive class, or has a number above the median, (n,).
+    groups
+        Donor of each repertoire, (n,), or None; see `CloneSearch`.
+    counts_classes
+        Whether a donor with repertoires of both classes counts as two units.
+    """
+    if is_high.all() or not is_high.any():
+        return None
+    if count_units(groups, is_high if counts_classes else None, n=len(dataset)) < _MIN_UNITS:
+        return None
+    folds = assign_inner_folds(dataset, is_high, _FOLDS, groups)
+    return folds if folds.max() + 1 >= _MIN_FOLDS else None
+
+
+def _rank_donors(numbers: Floats, groups: NDArray[np.int64] | None, direction: EvidenceDirection) -> NDArray[np.int64]:
+    """Return twice the rank of the mean number of each repertoire's donor, (n,), from the highest if `down`."""
+    means = _average_by_donor(numbers, groups)
+    return compute_double_ranks(means if direction == "up" else -means)
 
 
 def _average_by_donor(values: Floats, groups: NDArray[np.int64] | None) -> Floats:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 from deeprc.checks.examination import CohortCheck, examine
@@ -27,6 +28,16 @@ __all__ = ["check_cohort"]
 
 @dataclass
 class _ProfiledFiles:
+    """What was read of a cohort.
+
+    Attributes
+    ----------
+    profiles
+        Profiles of the repertoires of all files that could be read.
+    failed
+        Error of each file that could not be read, by the path of the file.
+    """
+
     profiles: list[RepertoireProfile] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
 
@@ -71,7 +82,7 @@ def check_cohort(
         sheet = read_metadata(metadata, id_column=options.id_column, files=source_files.tables)
     except InputError as error:
         advice = "Correct the sheet. Nothing else was checked."
-        return CohortCheck((Finding("error", "unreadable-sheet", str(error), advice, (str(metadata),)),))
+        return CohortCheck((Finding("error", "unreadable-sheet", str(error), advice, files=(str(metadata),)),))
     files = source_files.select_named(sheet.files)
     donors = SheetDonors(sheet, group_by)
     tasks, findings = find_targets(sheet, targets, donors)
@@ -85,19 +96,26 @@ def check_cohort(
     profiled = _profile_files(plan.files_to_read, jobs, progress)
     findings += [
         *_make_unreadable_findings(plan, profiled),
-        *_make_unmatched_findings(sheet, plan, source_files, options.allow_missing),
+        *_make_unmatched_findings(sheet, plan, source_files, allow_missing=options.allow_missing),
     ]
     if options.allow_missing:
         sheet = _drop_missing(sheet, plan.rows_without_file)
         donors = SheetDonors(sheet, group_by)
-    report = plan.report((profile.report for profile in profiled.profiles), profiled.failed, options.cleaning())
-    allow_empty = options.allow_missing
-    return examine(profiled.profiles, sheet, tasks, donors, allow_empty=allow_empty, others=findings, report=report)
+    return examine(
+        profiled.profiles,
+        sheet,
+        tasks,
+        donors,
+        allow_empty=options.allow_missing,
+        others=findings,
+        report=plan.report((profile.report for profile in profiled.profiles), profiled.failed, options.cleaning()),
+    )
 
 
 def _drop_missing(sheet: Metadata, missing: Sequence[str]) -> Metadata:
     """Return a sheet without the rows of missing repertoires."""
-    rows = [row for row, name in enumerate(sheet.repertoire_ids) if name not in set(missing)]
+    missing_ids = set(missing)
+    rows = [row for row, name in enumerate(sheet.repertoire_ids) if name not in missing_ids]
     return replace(
         sheet,
         repertoire_ids=tuple(sheet.repertoire_ids[row] for row in rows),
@@ -141,44 +159,50 @@ def _make_unreadable_findings(plan: Plan, profiled: _ProfiledFiles) -> list[Find
             "No file can be read. Do what the message says. Otherwise check `reader_format`. A table of an unknown "
             "format needs `sequence_column`."
         )
-    faults = group_errors({**plan.skipped, **profiled.failed})
-    return [
-        Finding(
-            "error", "unreadable-file", fault.describe(), advice, fault.members, numbers={"files": len(fault.members)}
-        )
-        for fault in faults
-    ]
-
-
-def _make_unmatched_findings(sheet: Metadata, plan: Plan, files: SourceFiles, allow_missing: bool) -> list[Finding]:
-    """Return findings about rows without a file, and files or repertoires without a row."""
     findings = []
+    for fault in group_errors({**plan.skipped, **profiled.failed}):
+        numbers = {"files": len(fault.members)}
+        findings.append(
+            Finding("error", "unreadable-file", fault.describe(), advice, files=fault.members, numbers=numbers)
+        )
+    return findings
+
+
+def _make_unmatched_findings(sheet: Metadata, plan: Plan, files: SourceFiles, *, allow_missing: bool) -> list[Finding]:
+    """Return findings about rows without a file, and files or repertoires without a row."""
     severity: Severity = "warning" if allow_missing else "error"
     advice = "Add the missing files or rows, or leave these out with `allow_missing`."
     if allow_missing:
         advice = "These are left out, as you asked (`allow_missing`). Add what is missing if they belong to the cohort."
+    findings = []
     if plan.rows_without_file:
-        none = len(plan.rows_without_file) == len(sheet.repertoire_ids)
-        message = describe_missing(sheet, plan, files)
-        findings.append(
-            Finding(
-                "error" if none else severity,
-                "row-without-file",
-                message,
-                "No file matches a row. Check `id_column` and the names of the files." if none else advice,
-                repertoires=plan.rows_without_file,
-                column=sheet.id_column,
-            )
-        )
+        findings.append(_make_missing_file_finding(sheet, plan, files, severity, advice))
     if plan.files_without_row:
         names = [file.name for file in plan.files_without_row]
         message = f"the sheet has no row for {name_few(names, 'file', 'files')}"
-        findings.append(Finding(severity, "file-without-row", message, advice, tuple(map(str, plan.files_without_row))))
+        paths = tuple(map(str, plan.files_without_row))
+        findings.append(Finding(severity, "file-without-row", message, advice, files=paths))
     if plan.repertoires_without_row:
         holders = [file.name for file in plan.repertoires_without_row]
-        unknown = tuple(name for names_in_file in plan.repertoires_without_row.values() for name in names_in_file)
+        unknown = tuple(chain.from_iterable(plan.repertoires_without_row.values()))
         where = name_few(holders, "file", "files")
         message = f"the sheet has no row for {name_few(unknown, 'repertoire', 'repertoires')}, in {where}"
         paths = tuple(map(str, plan.repertoires_without_row))
-        findings.append(Finding(severity, "file-without-row", message, advice, paths, unknown))
+        findings.append(Finding(severity, "file-without-row", message, advice, files=paths, repertoires=unknown))
     return findings
+
+
+def _make_missing_file_finding(
+    sheet: Metadata, plan: Plan, files: SourceFiles, severity: Severity, advice: str
+) -> Finding:
+    """Return the finding about rows without a file; it is an error with an advice of its own if no row has one."""
+    if len(plan.rows_without_file) == len(sheet.repertoire_ids):
+        severity, advice = "error", "No file matches a row. Check `id_column` and the names of the files."
+    return Finding(
+        severity,
+        "row-without-file",
+        describe_missing(sheet, plan, files),
+        advice,
+        repertoires=plan.rows_without_file,
+        column=sheet.id_column,
+    )

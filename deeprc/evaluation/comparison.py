@@ -19,7 +19,7 @@ from deeprc.evaluation.reliability import MEASURES
 from deeprc.evaluation.scoring import BINARY, BinaryScoring, MulticlassScoring
 from deeprc.evaluation.scoring_base import DONOR, Estimate, Scoring, refuse
 from deeprc.evaluation.significance import (
-    HOW_TO_LEAVE_OUT,
+    SHEET_CONTROL_ADVICE,
     are_few_repertoires,
     classify_difference,
     format_p_in_words,
@@ -351,7 +351,7 @@ def _make_control_cautions(
             f"{control}, a control method that sees no amino-acid sequence, {_VERDICTS[verdict]} the best method, "
             f"{name} ({measure} {control_value:.3f} against {value:.3f}, {numbers}). So this cohort does not show that "
             f"receptor sequences add information beyond {_begin_lower(control)}."
-            f"{HOW_TO_LEAVE_OUT * (row['method'] == 'sheet-columns')}"
+            f"{SHEET_CONTROL_ADVICE * (row['method'] == 'sheet-columns')}"
         )
         values = {
             "control": row["method"],

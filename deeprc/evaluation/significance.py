@@ -8,7 +8,7 @@ import numpy as np
 
 __all__ = [
     "FEW_IN_CLASS",
-    "HOW_TO_LEAVE_OUT",
+    "SHEET_CONTROL_ADVICE",
     "SIGNIFICANCE_LEVEL",
     "Relation",
     "are_few_donors",
@@ -28,11 +28,11 @@ interval of an AUC of 0.8 is 0.3 wide."""
 _FEW_NUMBERS = 30
 """Number of repertoires below which the r2 of a predicted number says little (see `compute_r2_interval`)."""
 
-HOW_TO_LEAVE_OUT = (
+SHEET_CONTROL_ADVICE = (
     " If one of these columns says the same as the target in other words, it is not a control: give the container a "
     "sheet without it (`deeprc relabel`)."
 )
-"""The sentence that is added where the control of the sheet's columns does as well as a method."""
+"""Sentence that follows a result if the control that reads the sheet's columns does as well as a method."""
 
 Relation = Literal["better", "worse", "equal"]
 

@@ -165,8 +165,9 @@ def attribute(
         parts = []
         scales, shifts = (numbers[:, output].tolist() for numbers in model.unit_conversion)  # of each member
         for member, scale, shift in zip(model.members, scales, shifts, strict=True):
-            quantity = ExplainedQuantity(output, of, steps, scale, shift)
-            explained = ExplainedNetwork(member.make_inference(dataset), torch.from_numpy(frequencies), quantity)
+            quantity = ExplainedQuantity(output, of, scale, shift)
+            inference = member.make_inference(dataset)
+            explained = ExplainedNetwork(inference, torch.from_numpy(frequencies), quantity, steps=steps)
             parts.append(_attribute_with(explained, different, step.advance))
     shares = AttributionArrays(*(values[index_of_different] for values in _average_models(parts)))
     if CompositionBranch.name not in model.branch_names:
@@ -206,7 +207,7 @@ def _attribute_with(
     residues = _make_zeros(inference, index, repertoires)
     L, D = residues.shape[1], inference.network.embedding.out_features
     total = AttributionArrays(residues, np.zeros((len(index), D)), np.zeros(len(index)))
-    max_sequences = max(1, _AT_A_TIME // max(1, explained.quantity.steps * L * D))
+    max_sequences = max(1, _AT_A_TIME // max(1, explained.steps * L * D))
     for group in _group_sequences(_find_surroundings(explained, index, repertoires, advance), max_sequences):
         batch = _make_batch(inference, index, [sequences.items for sequences in group])
         part = explained.attribute(batch, join_surroundings([sequences.surroundings for sequences in group]))

@@ -53,8 +53,6 @@ class ExplainedQuantity(NamedTuple):
         Index of the output.
     of
         Whether the quantity is the output, or the contribution of the sequence to it.
-    steps
-        Number of points of the numerical integral.
     scale, shift
         Conversion of the network's units into those that all models of an ensemble have in common. A difference of two
         outputs does not depend on the shift.
@@ -62,7 +60,6 @@ class ExplainedQuantity(NamedTuple):
 
     output: int
     of: Of
-    steps: int
     scale: float
     shift: float
 
@@ -138,10 +135,12 @@ class ExplainedNetwork:
         Frequencies of the amino acids in an average residue, (20,).
     quantity
         The quantity that is divided.
+    steps
+        Number of points of the numerical integral.
     """
 
-    def __init__(self, inference: Inference, frequencies: Tensor, quantity: ExplainedQuantity) -> None:
-        self.inference, self.quantity = inference, quantity
+    def __init__(self, inference: Inference, frequencies: Tensor, quantity: ExplainedQuantity, *, steps: int) -> None:
+        self.inference, self.quantity, self.steps = inference, quantity, steps
         self.frequencies = frequencies.to(inference.device)  # (20,)
         self._exact = deepcopy(inference.network).double().requires_grad_(False).eval()
         for module in self._exact.embedding.modules():
@@ -219,7 +218,7 @@ class ExplainedNetwork:
         encoder = self._exact.embedding
         windows, baseline_windows = encoder.linear_part(features), encoder.linear_part(baseline)
         genes = self._exact.embed_genes(batch).double()  # (n, 2 G)
-        fixed = (genes, *surroundings)  # what is the same along the line from the baseline to the sequence
+        fixed = (genes, *surroundings)  # the same along the line from the baseline to the sequence
         compute = self._compute_contributions if self.quantity.of == "contribution" else self._compute_outputs
         with torch.no_grad():
             values, baseline_values = encoder.encode(windows, lengths), encoder.encode(baseline_windows, lengths)
@@ -230,12 +229,12 @@ class ExplainedNetwork:
             baseline_windows.detach(),
             windows.detach(),
             (lengths, *fixed),
-            steps=self.quantity.steps,
+            steps=self.steps,
         )
         weighted = (windows * window_gradient).sum()  # a third argument of `grad` would have torch import sympy
         (feature_gradient,) = torch.autograd.grad(weighted, features)  # (n, L, 23)
         residues = (feature_gradient * (features.detach() - baseline)).sum(dim=2)
-        value_gradient = average_gradient(compute, baseline_values, values, fixed, steps=self.quantity.steps)  # (n, D)
+        value_gradient = average_gradient(compute, baseline_values, values, fixed, steps=self.steps)  # (n, D)
         kernels = value_gradient * (values - baseline_values)
         return AttributionArrays(*(result.detach().cpu().numpy() for result in (residues, kernels, change)))
 

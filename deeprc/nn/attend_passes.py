@@ -133,43 +133,66 @@ def _forward_chunk(
     cache: ForwardCache,
     logits: _Array,
 ) -> None:
-    """Write the results of the sequences from `first` to `stop`; see `forward`.
+    """Write the results of the sequences from `first` to `stop`, at most SEQUENCES_PER_CHUNK; see `forward`."""
+    if len(cache.values) > 0:
+        values = cache.values[first:stop]
+    else:
+        values = np.empty((SEQUENCES_PER_CHUNK, layers.weights.shape[2]), np.float32)
+    E, S = gene_embeddings.shape[1], layers.widths[0]
+    _convolve_chunk(first, stop, sequences, tables, values, cache.window)
+    for n in range(first, stop):
+        for e in range(E):
+            values[n - first, S - E + e] = gene_embeddings[n, e]
+    _write_logits_of_chunk(first, stop, values, layers, cache.activations, logits)
 
-    A layer writes its output into `cache`, if all results are kept, or into one of two buffers: the other one holds its
-    input.
+
+@njit(**FAST)
+def _convolve_chunk(
+    first: int, stop: int, sequences: BatchArrays, tables: ConvolutionTables, values: _Array, window: _Array
+) -> None:
+    """Write what the convolution and SELU give the sequences from `first` to `stop`.
+
+    It is written into the first D columns of `values`, (n, S or more). Positions of the best windows are written into
+    the `window` of the cache, if they are kept.
     """
-    residues, starts, lengths = sequences.residues, sequences.starts, sequences.lengths
-    values, activations, window = cache
-    weights, biases, widths, queries = layers
-    keeps_values, keeps_all, widest = len(values) > 0, len(window) > 0, weights.shape[2]
-    E, D = gene_embeddings.shape[1], widths[0] - gene_embeddings.shape[1]
-    chunk_values = np.empty((SEQUENCES_PER_CHUNK, widest), np.float32)
-    input_buffer, output_buffer = np.empty((2, widest), np.float32)
-    unused_window = np.empty(TILE, window.dtype)
+    keeps_window, unused_window = len(window) > 0, np.empty(TILE, window.dtype)
+    # one tile for all sequences before the next tile, so that its table stays in the cache of the processor
     for tile in range(len(tables.residues)):
         kernels = slice(tile * TILE, (tile + 1) * TILE)
         for n in range(first, stop):
-            prefetch(residues, starts[min(n + PREFETCH_DISTANCE, len(starts) - 1)])
-            best = (values[n] if keeps_values else chunk_values[n - first])[kernels]
-            position_rows = tables.positions[tile, tables.first_row_of_length[lengths[n]] :]
-            best_at = window[n, kernels] if keeps_all else unused_window
-            write_best_windows(sequences, n, tables.residues[tile], position_rows, best, best_at)
-            apply_selu(best, tables.bias[kernels])
+            prefetch(sequences.residues, sequences.starts[min(n + PREFETCH_DISTANCE, len(sequences.starts) - 1)])
+            maximum = values[n - first, kernels]
+            best_window = window[n, kernels] if keeps_window else unused_window
+            position_rows = tables.positions[tile, tables.first_row_of_length[sequences.lengths[n]] :]
+            write_best_windows(sequences, n, tables.residues[tile], position_rows, maximum, best_window)
+            apply_selu(maximum, tables.bias[kernels])
+
+
+@njit(**FAST)
+def _write_logits_of_chunk(
+    first: int, stop: int, values: _Array, layers: KeyLayers, activations: _Array, logits: _Array
+) -> None:
+    """Write the logits of the sequences from `first` to `stop`, from their values, (n, S or more).
+
+    Outputs of the layers are written into the `activations` of the cache, if they are kept.
+    """
+    weights, biases, widths, queries = layers
+    keeps_activations = len(activations) > 0
+    # swapped after each layer; `buffers[layer % 2]` is compiled to sums in another order, with other last bits
+    input_buffer, output_buffer = np.empty((2, weights.shape[2]), np.float32)
     for n in range(first, stop):
-        inputs = values[n] if keeps_values else chunk_values[n - first]
-        for e in range(E):
-            inputs[D + e] = gene_embeddings[n, e]
+        inputs = values[n - first]
         for layer in range(len(weights)):
-            output = activations[layer, n] if keeps_all else output_buffer
+            output = activations[layer, n] if keeps_activations else output_buffer
             for tile in range((widths[layer + 1] + TILE - 1) // TILE):
                 units = slice(tile * TILE, (tile + 1) * TILE)
                 write_selu_layer(inputs, widths[layer], weights[layer, tile], biases[layer, units], output[units])
             inputs, input_buffer, output_buffer = output, output_buffer, input_buffer
         for h in range(len(queries)):
-            total = np.float32(0)
+            logit = np.float32(0)
             for d in range(queries.shape[1]):
-                total += queries[h, d] * inputs[d]
-            logits[n, h] = total
+                logit += queries[h, d] * inputs[d]
+            logits[n, h] = logit
 
 
 @njit(parallel=True, nogil=True)

@@ -22,6 +22,7 @@ from scipy import stats
 
 from deeprc.benchmarking.cohort_digest import digest_cohort
 from deeprc.benchmarking.execution import JobProgress
+from deeprc.benchmarking.jobs import Outcome
 from deeprc.benchmarking.labelled_folds import LabelledFolds
 from deeprc.benchmarking.methods import Method, choose_methods, set_seed
 from deeprc.benchmarking.nested_plan import NestedPlan
@@ -49,6 +50,7 @@ _MAX_SEQUENCES = 200_000  # of a simulated cohort; larger studies are shrunk, se
 _ROUNDING = 1e-9
 _SHORT_TRAINING = {"overrides.n_updates": 500, "overrides.evaluate_every": 50, "overrides.n_sequences": 1000}
 _TARGET = "status=positive"
+_SEARCH_NEEDS = "the search for motifs needs"
 _NO_LIMIT = (
     "This rule is about clear motifs, and no limit of the AUC: motifs that only the validation repertoires confirm, "
     "branches and other methods may still predict the label. A measured AUC says more than the rule"
@@ -171,10 +173,12 @@ class SearchRule:
 
     @property
     def _smaller_share(self) -> float:
+        """Share of the repertoires that are of the smaller class."""
         return min(self.study.positive_share, 1 - self.study.positive_share)
 
     @property
     def _n_of_smaller_class(self) -> float:
+        """Number of training repertoires of the smaller class in each fold."""
         return self.n_training * self._smaller_share
 
     @property
@@ -224,25 +228,12 @@ class SearchRule:
 
     def to_lines(self) -> list[str]:
         """Return the rule as a few lines of text."""
-        study, n = self.study, self.n_training
-        needs = "the search for motifs needs"
-        if n < MIN_DONORS:
-            verdict = f"{n:.0f} training repertoires are too few: {needs} {MIN_DONORS}"
-        elif self._n_of_smaller_class < MIN_MEMBERS - _ROUNDING:
-            verdict = (
-                f"{self._n_of_smaller_class:.1f} training repertoires of the smaller class are too few: {needs} "
-                f"{MIN_MEMBERS}"
-            )
-        else:
-            verdict = (
-                f"With {n:.0f} training repertoires, {needs} a correlation of at least {self.needed_correlation:.2f}: "
-                f"it {'should find' if self.is_clear else 'may miss'} this motif"
-            )
+        study, needs = self.study, _SEARCH_NEEDS
         lines = [
             f"A motif of {study.motif_length} residues in {study.witness_rate:.3g} of the sequences, and in "
             f"{study.background_rate:.2g} by chance: the correlation of its frequency with the label is "
             f"{self.correlation:.2f}",
-            verdict,
+            self._describe_verdict(),
             f"At this depth and witness rate, {needs} at least {self.min_repertoires:,} repertoires",
         ]
         if not math.isnan(self.min_witness_rate):
@@ -251,6 +242,21 @@ class SearchRule:
         if not self.is_clear:
             lines.append(_NO_LIMIT)
         return lines
+
+    def _describe_verdict(self) -> str:
+        """Return a sentence that says whether the search finds the motif, and why."""
+        n = self.n_training
+        if n < MIN_DONORS:
+            return f"{n:.0f} training repertoires are too few: {_SEARCH_NEEDS} {MIN_DONORS}"
+        if self._n_of_smaller_class < MIN_MEMBERS - _ROUNDING:
+            return (
+                f"{self._n_of_smaller_class:.1f} training repertoires of the smaller class are too few: "
+                f"{_SEARCH_NEEDS} {MIN_MEMBERS}"
+            )
+        return (
+            f"With {n:.0f} training repertoires, {_SEARCH_NEEDS} a correlation of at least "
+            f"{self.needed_correlation:.2f}: it {'should find' if self.is_clear else 'may miss'} this motif"
+        )
 
 
 def _compute_needed_correlation(n_training: float) -> float:
@@ -343,8 +349,13 @@ def simulate_study(
     store = ResultStore(None if output is None else Path(output), header, resume=resume, kind=POWER)
     fits = [Fit(plan, method, fold) for plan in plans for method in plan.methods for fold in range(plan.n_folds)]
     outcomes = run_fits(fits, store, options.workers, progress)
+    return SimulatedStudy(study, simulated, _tabulate_aucs(plans, fits, outcomes))
+
+
+def _tabulate_aucs(plans: Sequence[NestedPlan], fits: Sequence[Fit], outcomes: Sequence[Outcome]) -> pd.DataFrame:
+    """Return the table of a `SimulatedStudy` from the outcome of each fit; each plan is of one cohort."""
     rows = []
-    for index, plan in enumerate(plans):
+    for cohort_number, plan in enumerate(plans, start=1):
         for method in plan.methods:
             tests = [
                 outcome["test"]
@@ -352,10 +363,10 @@ def simulate_study(
                 if fit.plan is plan and fit.method is method
             ]
             labels = [np.asarray(test["label"], np.int64) for test in tests]
-            aucs = compute_fold_aucs_interval(labels, [np.asarray(test["score"], np.float64) for test in tests])
-            rows.append((method.label, index + 1, float(aucs.aucs.mean()), aucs.low, aucs.high))
-    table = pd.DataFrame(rows, columns=["method", "cohort", "auc", "auc_low", "auc_high"])
-    return SimulatedStudy(study, simulated, table)
+            scores = [np.asarray(test["score"], np.float64) for test in tests]
+            interval = compute_fold_aucs_interval(labels, scores)
+            rows.append((method.label, cohort_number, float(interval.aucs.mean()), interval.low, interval.high))
+    return pd.DataFrame(rows, columns=["method", "cohort", "auc", "auc_low", "auc_high"])
 
 
 def _make_plan(cohort: Cohort, methods: Sequence[str], options: BenchmarkOptions) -> NestedPlan:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from deeprc.evaluation.scoring import BINARY
 from deeprc.evaluation.scoring_base import Scoring
 from deeprc.evaluation.sheet_control import format_column_names
-from deeprc.evaluation.significance import HOW_TO_LEAVE_OUT, Relation, classify_difference, format_p_in_words
+from deeprc.evaluation.significance import SHEET_CONTROL_ADVICE, Relation, classify_difference, format_p_in_words
 from deeprc.runs.performance import PredictedQuantity
 
 __all__ = ["NAMES", "TITLES", "ControlComparison"]
@@ -133,7 +133,7 @@ class ControlComparison:
             motifs = f", and the motifs may reflect this difference between the {differ} instead of the target"
         return (
             f"A {method} {verdict} the network{for_target} ({numbers}). These repertoires do not show that receptor "
-            f"sequences add information{motifs}.{HOW_TO_LEAVE_OUT if control == 'sheet' else ''}"
+            f"sequences add information{motifs}.{SHEET_CONTROL_ADVICE if control == 'sheet' else ''}"
         )
 
     def to_list(self) -> list[dict[str, Any]]:

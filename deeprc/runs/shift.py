@@ -108,42 +108,31 @@ def measure_shift(summaries: Sequence[TrainingSummary], dataset: RepertoireDatas
     """
     is_new = np.array([part in HELD_OUT for part in parts], np.bool_)
     rows = np.flatnonzero(is_new)
+    new_repertoires = dataset[rows]
     distance = np.full(len(dataset), np.nan)
     reasons: list[Sequence[tuple[str, str]]] = [[]] * len(dataset)
     other_chains = [""] * len(dataset)
-    copies: list[Copy | None] = [None] * len(dataset)
-    reading_differences: dict[str, None] = {}
-    new_repertoires = dataset[rows]
-    comparisons = []
-    for summary in _select_different(summaries) if len(rows) else []:
-        if summary.reference is not None:
-            comparison = _compare_with_reference(summary.reference, new_repertoires)
-            reading_differences |= dict.fromkeys(comparison.reading_differences)
-            comparisons.append(comparison)
-        for row, copy in zip(rows.tolist(), _find_copies(summary, new_repertoires, parts, rows), strict=True):
-            previous = copies[row]
-            if copy is not None and (previous is None or copy.overlap > previous.overlap):
-                copies[row] = copy
-    if comparisons:
-        by_distance = np.argsort([comparison.distance for comparison in comparisons], axis=0, kind="stable")
-        median_models = by_distance[len(comparisons) // 2]
-        for i, (row, model) in enumerate(zip(rows.tolist(), median_models.tolist(), strict=True)):
-            distance[row], reasons[row] = comparisons[model].distance[i], comparisons[model].reasons[i]
-            other_chains[row] = comparisons[model].other_chains[i]
-    n_donors = min([summary.reference.n_donors for summary in summaries if summary.reference is not None], default=0)
-    n_unknown = sum(summary.reference is None for summary in summaries)
+    different = _select_different(summaries) if len(rows) else []
+    references = [summary.reference for summary in different if summary.reference is not None]
+    comparisons = [_compare_with_reference(reference, new_repertoires) for reference in references]
+    for i, comparison in enumerate(_choose_median_comparisons(comparisons)):
+        row = rows[i]
+        distance[row], reasons[row] = comparison.distance[i], comparison.reasons[i]
+        other_chains[row] = comparison.other_chains[i]
+    all_references = [summary.reference for summary in summaries if summary.reference is not None]
+    differences = dict.fromkeys(text for comparison in comparisons for text in comparison.reading_differences)
     return Shift(
-        dataset.repertoire_ids,
-        is_new,
-        distance,
-        reasons,
-        copies,
-        n_donors,
-        n_unknown,
-        len(summaries),
-        tuple(reading_differences),
-        " or ".join(part for part in HELD_OUT if part in parts),
-        other_chains,
+        ids=dataset.repertoire_ids,
+        is_new=is_new,
+        distance=distance,
+        reasons=reasons,
+        copies=_find_closest_copies(different, new_repertoires, parts, rows),
+        n_donors=min((reference.n_donors for reference in all_references), default=0),
+        n_unknown=len(summaries) - len(all_references),
+        n_models=len(summaries),
+        read_otherwise=tuple(differences),
+        part=" or ".join(part for part in HELD_OUT if part in parts),
+        other_chains=other_chains,
     )
 
 
@@ -157,6 +146,7 @@ def _select_different(summaries: Sequence[TrainingSummary]) -> list[TrainingSumm
 
 
 def _are_equal(first: TrainingSummary, second: TrainingSummary) -> bool:
+    """Return whether two models have learned from the same repertoires."""
     return first.reference == second.reference and _collect_ids(first) == _collect_ids(second)
 
 
@@ -173,7 +163,16 @@ class _Comparison(NamedTuple):
     reading_differences: list[str]
 
 
+def _choose_median_comparisons(comparisons: Sequence[_Comparison]) -> list[_Comparison]:
+    """Return for each new repertoire the comparison with the median distance; no entry if there is no comparison."""
+    if not comparisons:
+        return []
+    by_distance = np.argsort([comparison.distance for comparison in comparisons], axis=0, kind="stable")
+    return [comparisons[model] for model in by_distance[len(comparisons) // 2].tolist()]
+
+
 def _compare_with_reference(reference: Reference, dataset: RepertoireDataset) -> _Comparison:
+    """Compare repertoires with the training repertoires of one model, (n,) each."""
     table = compute_features(dataset, reference.vocabulary)
     deviations = reference.compute_deviations(table)
     differences = []
@@ -190,6 +189,22 @@ def _compare_with_reference(reference: Reference, dataset: RepertoireDataset) ->
         name_other_chains(reference, table),
         differences,
     )
+
+
+def _find_closest_copies(
+    summaries: Sequence[TrainingSummary],
+    new_repertoires: RepertoireDataset,
+    parts: Sequence[str],
+    rows: NDArray[np.int64],
+) -> list[Copy | None]:
+    """Return the copy with the largest overlap among all models, (B,); None for repertoires not at `rows`."""
+    closest: list[Copy | None] = [None] * len(parts)
+    for summary in summaries:
+        for row, copy in zip(rows.tolist(), _find_copies(summary, new_repertoires, parts, rows), strict=True):
+            previous = closest[row]
+            if copy is not None and (previous is None or copy.overlap > previous.overlap):
+                closest[row] = copy
+    return closest
 
 
 def _find_copies(

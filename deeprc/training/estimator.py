@@ -53,7 +53,10 @@ def _warn_of_donors(X: RepertoireDataset) -> None:
         _logger.warning(
             "groups: %d repertoires are of %d donors (column %r), but are taken as independent without groups, so what "
             "is learned may be the donor; give groups=X.metadata[%r]",
-            *(len(X), n_donors, column, column),
+            len(X),
+            n_donors,
+            column,
+            column,
         )
 
 
@@ -161,12 +164,15 @@ class DeepRCEstimator(RepertoireEstimator):
         arrays, values = update_names(arrays), update_names(values)
         weights = {name: array for name, array in arrays.items() if name.startswith("network.")}
         described = {name: values[f"{name}_"]["value"] for name in _NETWORK_FIELDS if f"{name}_" in values}
-        fields = {name: value for name, value in values.items() if name.removesuffix("_") not in {"config", *described}}
         self.train_digests_ = self.validation_digests_ = np.zeros(0, dtype=str)  # older files have none
-        super()._restore({name: arrays[name] for name in arrays.keys() - weights}, fields)
-        config = config_from_mapping(values["config_"]["value"], source="the estimator's file")
-        tasks, device, where = (self._make_task(),), resolve_device(self.device), "the estimator's file"
-        network = rebuild_network(config, tasks, described, device=device, where=where)
+        fields_of_model = {"config", *described}
+        super()._restore(
+            {name: array for name, array in arrays.items() if name not in weights},
+            {name: value for name, value in values.items() if name.removesuffix("_") not in fields_of_model},
+        )
+        where = "the estimator's file"
+        config, tasks = config_from_mapping(values["config_"]["value"], source=where), (self._make_task(),)
+        network = rebuild_network(config, tasks, described, device=resolve_device(self.device), where=where)
         tensors = {name.removeprefix("network."): torch.from_numpy(array) for name, array in weights.items()}
         load_weights(network, tensors, where)
         self.model_ = TrainedModel(restore_calibration(tasks, described, where), network.eval(), config)

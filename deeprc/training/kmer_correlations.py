@@ -91,11 +91,12 @@ def correlate(
     with open_step(name, len(passes) * int(dataset.n_sequences.sum())) as step:
         for spacing_indices in passes:
             ends = np.cumsum([n_labels * sizes[index] for index in spacing_indices])
-            parts = np.split(buffer[: ends[-1]], ends[:-1])
-            sums = [_Sums.zero(part.reshape(n_labels, -1)) for part in parts]
+            memory_of_spacings = np.split(buffer[: ends[-1]], ends[:-1])
+            sums = [_Sums.zero(memory.reshape(n_labels, -1)) for memory in memory_of_spacings]
             spacings_of_pass = [spacings[index] for index in spacing_indices]
-            for repertoires, i, frequencies in iterate_frequencies(dataset, spacings_of_pass, step, excluded):
-                sums[i].add(frequencies, weighted_labels[:, repertoires], weights[repertoires])
+            for block in iterate_frequencies(dataset, spacings_of_pass, step, excluded):
+                labels_of_block = weighted_labels[:, block.repertoires]
+                sums[block.spacing_index].add(block.frequencies, labels_of_block, weights[block.repertoires])
             for index, spacing_sums in zip(spacing_indices, sums, strict=True):
                 yield spacing_sums.compute_statistics(index, float(weights.sum()))
 

@@ -24,6 +24,7 @@ __all__ = [
     "Block",
     "BlockSequences",
     "Frequencies",
+    "FrequenciesOfBlock",
     "LongerSpacing",
     "SparseFrequencies",
     "count_flagged",
@@ -129,9 +130,28 @@ def _read_block(dataset: RepertoireDataset, repertoires: slice) -> Block:
     return Block(repertoires, BlockSequences(residues, offsets, repertoire_offsets))
 
 
+class FrequenciesOfBlock(NamedTuple):
+    """The frequencies of the k-mers of one spacing in a block of repertoires.
+
+    Attributes
+    ----------
+    repertoires
+        Repertoires of the block, as a slice of the dataset.
+    spacing_index
+        Index of the spacing.
+    frequencies
+        Frequencies, (repertoires, M), in memory that is overwritten later; or `SparseFrequencies` if the repertoires
+        are so small that they have only few of all k-mers.
+    """
+
+    repertoires: slice
+    spacing_index: int
+    frequencies: Frequencies
+
+
 def iterate_frequencies(
     dataset: RepertoireDataset, spacings: Sequence[Spacing], step: Step, excluded: Flags | None = None
-) -> Iterator[tuple[slice, int, Frequencies]]:
+) -> Iterator[FrequenciesOfBlock]:
     """Yield the frequencies of the k-mers of each spacing (occurrences per sequence), block by block.
 
     Parameters
@@ -144,12 +164,6 @@ def iterate_frequencies(
         Step that advances by the number of sequences.
     excluded
         Whether each sequence of the dataset is ignored; None ignores none.
-
-    Yields
-    ------
-    The repertoires of the block, as a slice of the dataset; the index of the spacing; and the frequencies,
-    (repertoires, M). They are in memory that is overwritten later, or are `SparseFrequencies` if the repertoires are so
-    small that they have only few of all k-mers.
     """
     most_kmers = max((count_kmers_of(spacing) for spacing in spacings), default=0)
     buffer = np.empty(min(_MAX_REPERTOIRES, len(dataset)) * most_kmers, np.float32)
@@ -162,7 +176,7 @@ def iterate_frequencies(
         for spacing_index, longer_spacing in enumerate(longer):
             if longer_spacing is None or counting.is_sparse(longer_spacing.spacing_index):
                 for index, frequencies in counting.count(spacing_index):
-                    yield block.repertoires, index, frequencies
+                    yield FrequenciesOfBlock(block.repertoires, index, frequencies)
 
 
 class LongerSpacing(NamedTuple):

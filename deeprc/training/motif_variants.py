@@ -3,12 +3,14 @@
 Real motifs vary in length and in their residues. A variant of a motif is often too weak to be found among all k-mers,
 but the variants of the motifs that were found are few, so each needs less evidence.
 
+A sequence is free if it has none of the motifs and variants that were found before.
+
 Letters: B repertoires, N sequences of all repertoires, n variants, P permutations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -123,14 +125,16 @@ def find_variants(
 ) -> list[EnrichedMotif]:
     """Return the variants of motifs that are associated with the label in the same direction, strongest first.
 
-    Variants are counted in the sequences without any of the motifs. Their frequencies are correlated with the label,
-    and with permutations of it, in the direction of their motif. A variant is returned if its false discovery rate
-    among all variants is at most the level. This rate is its p-value.
+    Variants are counted in the free sequences. Their frequencies are correlated with the label, and with permutations
+    of it, in the direction of their motif. A variant is returned if its false discovery rate among all variants is at
+    most the level. This rate is its p-value.
 
-    There are two tests, and the larger rate counts. One has frequencies among all sequences, the other one among those
-    without a motif, whose number depends on the label. Alone, the first would call each variant rarer in repertoires
-    with more motifs. The second would call a variant in two repertoires of one class significant: the number by which
-    the count is divided makes its correlation a little higher than those with permuted labels.
+    There are two tests, and the larger rate counts. The first test divides the counts by the number of all sequences of
+    a repertoire, the second one by the number of free sequences, which depends on the label. Each alone would err:
+
+    - the first would find each variant rarer in repertoires that have more motifs;
+    - the second would call a variant significant that two repertoires of one class have: the division by the number of
+      free sequences makes its correlation a little higher than those with permuted labels.
 
     Parameters
     ----------
@@ -143,7 +147,7 @@ def find_variants(
     has_motif
         Whether each sequence has one of the motifs, or a variant that was found before, (N,).
     list_variants
-        Returns the variants of a motif: `list_length_variants` or `list_substitutions`.
+        A function that returns the variants of a motif: `list_length_variants` or `list_substitutions`.
     level
         Largest false discovery rate.
     rng
@@ -154,19 +158,17 @@ def find_variants(
         Whether to test only variants that can be counted at once, because their occurrences fit into memory together;
         those of the first motifs come first.
     """
-    directions = _find_directions(motifs, list_variants)
-    index_of = {spacing: i for i, spacing in enumerate(spacings)}
-    known_letters = {motif.letters for motif in (*motifs, *known)}
-    searched = [letters for letters in directions if letters not in known_letters and find_spacing(letters) in index_of]
+    direction_of = _find_directions(motifs, list_variants)
+    for motif in (*motifs, *known):
+        direction_of.pop(motif.letters, None)
+    kmers, letters = _find_kmers(direction_of, spacings)
     sizes = search_output.dataset.n_sequences
     n_free = sizes - count_flagged(has_motif, compute_offsets(sizes))
-    if not searched or not n_free.any():
+    if len(kmers) == 0 or not n_free.any():
         return []
-    spacing_index = np.array([index_of[find_spacing(letters)] for letters in searched], np.int64)
-    kmers = KmerSet(spacings, spacing_index, np.array([compute_code(letters) for letters in searched], np.int64))
     counts = _count_free(search_output.dataset, kmers, has_motif, one_pass=one_pass)
     labels = search_output.permute_labels(N_DISCOVERY_PERMUTATIONS, rng)[:, 0]  # (B, 1 + P)
-    signs = np.array([directions[letters] for letters in searched])
+    signs = np.array([direction_of[variant] for variant in letters])
 
     def test_shares(n_sequences: Integers) -> FalseDiscoveryTest:
         """Test the counts as shares of numbers of sequences, (B,)."""
@@ -176,24 +178,32 @@ def find_variants(
     among_all, among_free = test_shares(sizes), test_shares(n_free)
     rates = np.maximum(among_all.compute_q_values(among_all.strength), among_free.compute_q_values(among_free.strength))
     variants = [
-        EnrichedMotif(letters, search_output.outputs[0], float(correlation), float(rate))
-        for letters, correlation, rate in zip(searched, among_free.correlation, rates, strict=True)
-        if rate <= level
+        EnrichedMotif(letters[i], search_output.outputs[0], float(among_free.correlation[i]), float(rates[i]))
+        for i in np.flatnonzero(rates <= level)
     ]
     return sorted(variants, key=lambda variant: -abs(variant.correlation))
 
 
 def _find_directions(motifs: Sequence[EnrichedMotif], list_variants: ListVariants) -> dict[Letters, float]:
     """Return the variants of motifs, with the direction of their motif: 1, -1, or 0 if they are of both directions."""
-    signs: dict[Letters, set[float]] = {}
+    directions_of: dict[Letters, set[float]] = {}
     for motif in motifs:
         for variant in list_variants(motif.letters):
-            signs.setdefault(variant, set()).add(float(np.sign(motif.correlation)))
-    return {variant: sum(signs_of_motifs) for variant, signs_of_motifs in signs.items()}
+            directions_of.setdefault(variant, set()).add(float(np.sign(motif.correlation)))
+    return {variant: sum(directions) for variant, directions in directions_of.items()}
+
+
+def _find_kmers(variants: Iterable[Letters], spacings: Sequence[Spacing]) -> tuple[KmerSet, list[Letters]]:
+    """Return those of the variants that have one of the spacings, as n k-mers and as letters."""
+    index_of = {spacing: i for i, spacing in enumerate(spacings)}
+    letters = [variant for variant in variants if find_spacing(variant) in index_of]
+    spacing_index = np.array([index_of[find_spacing(variant)] for variant in letters], np.int64)
+    codes = np.array([compute_code(variant) for variant in letters], np.int64)
+    return KmerSet(spacings, spacing_index, codes), letters
 
 
 def _count_free(dataset: RepertoireDataset, kmers: KmerSet, has_motif: Flags, *, one_pass: bool = False) -> Floats:
-    """Return how often each of n k-mers occurs in the sequences without any of the motifs, (B, n).
+    """Return how often each of n k-mers occurs in the free sequences of each repertoire, (B, n).
 
     As many k-mers are counted in one pass as their occurrences fit into memory. One that does not fit alone has 0. With
     `one_pass`, those that do not fit into the first pass have 0, too.

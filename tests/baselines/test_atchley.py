@@ -27,7 +27,7 @@ def test_the_table_is_the_published_one() -> None:
     np.testing.assert_array_equal(np.rint(1000 * ATCHLEY_FACTORS[rows].T), typed)
 
 
-def test_each_factor_sums_to_nothing_over_the_amino_acids() -> None:
+def test_each_factor_sums_to_0_over_the_amino_acids() -> None:
     """Factor scores are centred: one wrong digit anywhere would show."""
     assert ATCHLEY_FACTORS.shape == (20, 5)
     np.testing.assert_allclose(ATCHLEY_FACTORS.sum(axis=0), 0, atol=2.1e-3)  # twenty roundings to thousandths

@@ -105,7 +105,9 @@ def test_a_motif_is_found(simulated: RepertoireDataset, positive: np.ndarray, mo
     assert np.corrcoef(numbers.predict(simulated[40:]), positive[40:])[0, 1] > 0.8
 
 
-def test_neither_components_nor_kmers(simulated: RepertoireDataset, positive: np.ndarray) -> None:
+def test_without_components_and_kmers_the_other_features_stay(
+    simulated: RepertoireDataset, positive: np.ndarray
+) -> None:
     model = BoostedTrees(n_components=0, n_selected=0, max_iter=2).fit(simulated, positive)
     assert model.loadings_.shape == (8000, 0)
     assert len(model.kmers_) == 0

@@ -189,7 +189,7 @@ def test_probabilities_are_of_features_chosen_without_the_repertoire(public: Rep
 
 
 @pytest.mark.parametrize("feature", FEATURES)
-def test_it_is_saved_and_used_on_another_container(public: RepertoireDataset, tmp_path: Path, feature: str) -> None:
+def test_a_saved_model_scores_another_container(public: RepertoireDataset, tmp_path: Path, feature: str) -> None:
     model = BurdenTest(feature=feature, n_features=40).fit(public, Y)
     model.save(tmp_path / "m.safetensors")
     again = BurdenTest.load(tmp_path / "m.safetensors")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from fractions import Fraction
+from functools import cache
 from itertools import combinations
 from math import prod
 from pathlib import Path
@@ -15,6 +16,7 @@ from scipy.stats import entropy, hypergeom
 
 from deeprc.baselines.diversity import (
     DIVERSITY_FEATURES,
+    AbundanceHistogram,
     Diversity,
     DiversityRidge,
     compute_diversity_features,
@@ -31,9 +33,8 @@ from deeprc.errors import InputError
 from tests.conftest import random_sequences
 
 
-def histogram(counts: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    values, times = np.unique(np.array(counts, np.int64), return_counts=True)
-    return values, times
+def histogram(counts: list[int]) -> AbundanceHistogram:
+    return AbundanceHistogram.from_abundances(np.array(counts, np.int64))
 
 
 def write(path: Path, counts: list[list[int]], *, seed: int = 0, genes: bool = False) -> RepertoireDataset:
@@ -50,7 +51,7 @@ def write(path: Path, counts: list[list[int]], *, seed: int = 0, genes: bool = F
 
 
 def test_features_by_hand() -> None:
-    found = dict(zip(DIVERSITY_FEATURES, compute_diversity_features(*histogram([1, 4, 1, 2]), 3), strict=True))
+    found = dict(zip(DIVERSITY_FEATURES, compute_diversity_features(histogram([1, 4, 1, 2]), 3), strict=True))
     share = np.array([1, 4, 1, 2]) / 8
     expected = {
         "log_richness": np.log(5),
@@ -63,20 +64,20 @@ def test_features_by_hand() -> None:
         "share_of_ten_largest": 1.0,
     }
     assert found == pytest.approx(expected)
-    many = compute_diversity_features(*histogram([1] * 20 + [5] * 3 + [2] * 4), 3)
+    many = compute_diversity_features(histogram([1] * 20 + [5] * 3 + [2] * 4), 3)
     assert many[-1] == pytest.approx((3 * 5 + 4 * 2 + 3 * 1) / 43)
 
 
 def test_diversity_features_of_no_clone_are_0_and_of_one_by_hand() -> None:
-    assert compute_diversity_features(*histogram([]), 3).tolist() == [0.0] * len(DIVERSITY_FEATURES)
-    one = dict(zip(DIVERSITY_FEATURES, compute_diversity_features(*histogram([5]), 3), strict=True))
+    assert compute_diversity_features(histogram([]), 3).tolist() == [0.0] * len(DIVERSITY_FEATURES)
+    one = dict(zip(DIVERSITY_FEATURES, compute_diversity_features(histogram([5]), 3), strict=True))
     assert one["log_richness"] == one["log_richness_at_depth"] == pytest.approx(np.log(2))
     assert (one["shannon_entropy"], one["clonality"], one["log_hill_2"]) == pytest.approx((0, 0, 0))
     assert (one["evenness"], one["share_of_largest"], one["share_of_ten_largest"]) == pytest.approx((1, 1, 1))
 
 
 def test_equal_abundances_have_no_clonality() -> None:
-    features = np.array([compute_diversity_features(*histogram([2] * n), 3) for n in range(2, 300)])
+    features = np.array([compute_diversity_features(histogram([2] * n), 3) for n in range(2, 300)])
     assert (features[:, DIVERSITY_FEATURES.index("clonality")] == 0).all()
     np.testing.assert_array_equal(features[:, DIVERSITY_FEATURES.index("shannon_entropy")], np.log(np.arange(2, 300)))
 
@@ -87,7 +88,7 @@ def test_rarefaction_is_the_mean_over_all_draws(counts: list[int]) -> None:
     for depth in range(1, len(owners) + 3):
         draws = list(combinations(owners.tolist(), min(depth, len(owners))))
         expected = np.mean([len(set(draw)) for draw in draws])
-        assert compute_rarefied_richness(*histogram(counts), depth) == pytest.approx(expected, rel=1e-12)
+        assert compute_rarefied_richness(histogram(counts), depth) == pytest.approx(expected, rel=1e-12)
 
 
 def test_rarefaction_of_deep_repertoires_is_exact() -> None:
@@ -95,16 +96,15 @@ def test_rarefaction_of_deep_repertoires_is_exact() -> None:
     total = sum(counts)
     missed = {c: prod(Fraction(total - 1000 - k, total - k) for k in range(c)) for c in (1, 10)}
     expected = 50_000 * float(1 - missed[1]) + 300 * float(1 - missed[10]) + 2
-    assert compute_rarefied_richness(*histogram(counts), 1000) == pytest.approx(expected, rel=1e-9)
-    assert compute_rarefied_richness(*histogram([1] * 100), 40) == pytest.approx(40)
+    assert compute_rarefied_richness(histogram(counts), 1000) == pytest.approx(expected, rel=1e-9)
+    assert compute_rarefied_richness(histogram([1] * 100), 40) == pytest.approx(40)
 
 
 def rarefy_count_by_count(counts: list[int], depth: int) -> float:
     """Multiply the probability that a clone is missed by one factor per count, as the definition says."""
-    values, times = histogram(counts)
-    total, largest = sum(counts), int(values[-1])
+    total, largest = sum(counts), max(counts)
     factors = np.maximum(total - depth - np.arange(largest), 0) / (total - np.arange(largest))
-    return float(times @ (1 - np.cumprod(factors)[values - 1]))
+    return float(np.sum(1 - np.cumprod(factors)[np.array(counts) - 1]))
 
 
 @pytest.mark.parametrize("depth", [1, 300, 1_001, 4_000, 50_000, 500_000])
@@ -112,7 +112,7 @@ def test_rarefaction_is_that_of_a_product_count_by_count(depth: int) -> None:
     ordinary = np.random.default_rng(0).zipf(1.6, 5_000).clip(max=200_000).tolist()
     for counts in (ordinary, [1, 5, 2_000, 2_010, 30_000, 700_000], [1_500] * 400, [1_000_000]):
         if depth < sum(counts):
-            assert compute_rarefied_richness(*histogram(counts), depth) == pytest.approx(
+            assert compute_rarefied_richness(histogram(counts), depth) == pytest.approx(
                 rarefy_count_by_count(counts, depth), rel=1e-11
             )
 
@@ -128,25 +128,26 @@ def test_rarefaction_is_that_of_a_product_count_by_count(depth: int) -> None:
 )
 def test_rarefaction_is_that_of_fractions(counts: list[int], depth: int) -> None:
     total = sum(counts)
-    values, times = histogram(counts)
-    missed = [
-        Fraction(prod(range(total - c - depth + 1, total - c + 1)), prod(range(total - depth + 1, total + 1)))
-        if total - c >= depth
-        else Fraction(0)
-        for c in values.tolist()
-    ]
-    expected = float(sum(n * (1 - each) for n, each in zip(times.tolist(), missed, strict=True)))
-    assert compute_rarefied_richness(values, times, depth) == pytest.approx(expected, rel=1e-11)
+    n_draws = prod(range(total - depth + 1, total + 1))
+
+    @cache
+    def missed(c: int) -> Fraction:
+        return (
+            Fraction(prod(range(total - c - depth + 1, total - c + 1)), n_draws) if total - c >= depth else Fraction(0)
+        )
+
+    expected = float(sum(1 - missed(c) for c in counts))
+    assert compute_rarefied_richness(histogram(counts), depth) == pytest.approx(expected, rel=1e-11)
 
 
 def test_the_largest_counts_take_no_time() -> None:
     largest = 2**32 - 1
-    values, times = np.array([1, largest - 1, largest]), np.array([3, 5_000, 1_000_000])
+    few = AbundanceHistogram(np.array([1, largest - 1, largest]), np.array([3, 5_000, 1_000_000]))
     started = time.perf_counter()
     for depth in (1, 10**6, largest, 10**15):
-        share = depth / int(values @ times)
-        expected = -times @ np.expm1(values * np.log1p(-share))  # drawn with replacement, nearly the same
-        assert compute_rarefied_richness(values, times, depth) == pytest.approx(expected, rel=1e-6)
+        share = depth / few.total
+        expected = -few.n_clones @ np.expm1(few.abundances * np.log1p(-share))  # with replacement, nearly the same
+        assert compute_rarefied_richness(few, depth) == pytest.approx(expected, rel=1e-6)
     assert time.perf_counter() - started < 5
 
 
@@ -168,7 +169,7 @@ def test_rows_of_one_clone_are_one_clone(tmp_path: Path) -> None:
         assert sorted(sum_clone_abundances(cohort[1], ["v_call"]).tolist()) == [4, 25, 34]
         assert sorted(sum_clone_abundances(cohort[1], []).tolist()) == [29, 34]
         np.testing.assert_allclose(
-            compute_diversity_table(cohort[1:], 5)[0], compute_diversity_features(*histogram([4, 25, 34]), 5)
+            compute_diversity_table(cohort[1:], 5)[0], compute_diversity_features(histogram([4, 25, 34]), 5)
         )
 
 

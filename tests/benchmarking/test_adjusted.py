@@ -115,7 +115,7 @@ def test_a_benchmark_that_cannot_be_adjusted_writes_nothing(cohort: RepertoireDa
 
 
 @pytest.mark.slow
-def test_a_run_knows_what_it_was_adjusted_for(cohort: RepertoireDataset, tmp_path: Path) -> None:
+def test_a_run_records_the_columns_that_it_was_adjusted_for(cohort: RepertoireDataset, tmp_path: Path) -> None:
     place, folder = str(cohort.container.path), str(tmp_path / "run")
     given = [place, *SETTINGS, "seeded_start=0", "--target", "status=sick", "--device", "cpu", "--output", folder]
     result = CliRunner().invoke(train, [*given, "--adjust-for", "site,"])
@@ -139,7 +139,7 @@ def test_a_run_knows_what_it_was_adjusted_for(cohort: RepertoireDataset, tmp_pat
     assert set(table["split"]) == {"new"}  # left out, so never seen
 
 
-def test_names_with_commas_and_single_names() -> None:
+def test_column_names_with_commas_are_quoted_and_read_back() -> None:
     given = ("site,", '"age, years", batch', "site")
     names = _split_names(None, None, given)  # type: ignore[arg-type]
     assert names == ("site", "age, years", "batch")

@@ -51,7 +51,7 @@ def test_each_setting_is_fitted_without_the_fold(
     np.testing.assert_allclose(found.scores, scores[best], atol=1e-6)
 
 
-def test_units_are_mean_and_deviation() -> None:
+def test_scores_without_variation_have_an_infinite_deviation() -> None:
     mean, spread = compute_mean_and_sd(np.array([[1.0, 3.0], [0.1 + 1e-17, 0.1]]))
     np.testing.assert_array_equal(mean, [[2.0], [0.1]])
     np.testing.assert_array_equal(spread, [[1.0], [np.inf]])

@@ -90,7 +90,7 @@ def test_debug_messages_are_shown_with_all_notes_as_they_are(
     assert shown == [note, "look at this", "a detail", "target 'y': called '1'"]
 
 
-def test_what_the_user_does_not_want_is_not_shown(make: Callable[..., Job], caplog: pytest.LogCaptureFixture) -> None:
+def test_notes_below_the_log_level_are_not_shown(make: Callable[..., Job], caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("ERROR", "deeprc"):
         assert "error" not in run_job(make("a", 0))
         assert caplog.messages == []
@@ -127,11 +127,16 @@ def test_all_loggers_of_notes_are_known() -> None:
             calls = (node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call))
             if any(ast.unparse(call.func) == "_logger.info" for call in calls):
                 found.add(".".join(file.relative_to(ROOT).with_suffix("").parts))
-    assert found - {"deeprc.training.trainer"} == {*fit_notes._OF_ONE_FIT, *fit_notes._NAMED}  # it continues a run
+    assert found - {"deeprc.training.trainer"} == {
+        *fit_notes._HIDDEN_LOGGERS,
+        *fit_notes._SHOWN_LOGGERS,
+    }  # it continues a run
 
 
 @pytest.mark.slow
-def test_a_network_says_what_it_did_not_do(make: Callable[..., Job], caplog: pytest.LogCaptureFixture) -> None:
+def test_the_fit_of_a_network_shows_its_notes_about_branches(
+    make: Callable[..., Job], caplog: pytest.LogCaptureFixture
+) -> None:
     small = {"n_updates": 20, "evaluate_every": 10, "n_kernels": 4, "kernel_size": 4, "n_sequences": 20}
     network = DeepRCClassifier(overrides=small, device="cpu")
     with caplog.at_level("INFO", "deeprc"):

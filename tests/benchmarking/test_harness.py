@@ -168,7 +168,7 @@ def test_the_best_setting_on_the_validation_fold_predicts_the_test_fold(
         assert called[fold, "accuracy"] == pytest.approx(right.mean())
 
 
-def test_every_fit_but_the_refit_sees_the_training_side_alone(
+def test_every_fit_but_the_refit_sees_the_training_part_alone(
     run: Callable[..., BenchmarkResult],
     toys: ModuleType,
     splits: list[dict[str, list[str]]],
@@ -195,7 +195,9 @@ def test_every_fit_but_the_refit_sees_the_training_side_alone(
             assert fit["validation"]["y"] == [sick[i] for i in sides["validation"]]
 
 
-def test_who_memorises_the_training_side_knows_nothing(run: Callable[..., BenchmarkResult], toys: ModuleType) -> None:
+def test_an_estimator_that_memorises_the_training_part_has_auc_one_half(
+    run: Callable[..., BenchmarkResult], toys: ModuleType
+) -> None:
     result = run({"memory": toys.Memory()})
     assert set(result.predictions["score"]) == {0.5}
     assert result.comparison["auc_mean"].tolist() == [0.5]
@@ -203,7 +205,7 @@ def test_who_memorises_the_training_side_knows_nothing(run: Callable[..., Benchm
 
 
 @pytest.mark.slow
-def test_the_labels_of_the_test_fold_change_nothing_of_its_predictions(
+def test_labels_of_the_test_fold_do_not_change_its_predictions(
     run: Callable[..., BenchmarkResult],
     toys: ModuleType,
     small_cohort: Callable[..., RepertoireDataset],
@@ -234,7 +236,7 @@ def test_the_labels_of_the_test_fold_change_nothing_of_its_predictions(
 
 
 @pytest.mark.slow
-def test_of_equally_good_settings_the_first_is_chosen(run: Callable[..., BenchmarkResult], toys: ModuleType) -> None:
+def test_the_first_of_equally_good_settings_is_chosen(run: Callable[..., BenchmarkResult], toys: ModuleType) -> None:
     for seconds in ([0.0, 1e-9, 2e-9], [2e-9, 0.0, 1e-9]):
         result = run({"noise": toys.Noise()}, {"noise": {"search": {"seconds": seconds}}})
         assert choices(result, "noise") == [{"seconds": seconds[0]}] * N_FOLDS
@@ -261,7 +263,7 @@ def test_a_path_chooses_and_predicts_what_single_fits_do(
     assert all(each["values"] == list(range(1, 31)) for each in calls if each["what"] == "path")
 
 
-def test_a_long_path_is_cut(
+def test_a_long_path_of_values_is_divided_into_several_jobs(
     run: Callable[..., BenchmarkResult], toys: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = str(tmp_path / "log")
@@ -300,7 +302,9 @@ def test_estimators_get_the_seed(run: Callable[..., BenchmarkResult], toys: Modu
     assert methods["a"].seed == 99
 
 
-def test_five_lines_for_an_estimator_of_ones_own(cohort: RepertoireDataset, toys: ModuleType) -> None:
+def test_an_estimator_of_a_user_is_compared_on_a_path_and_on_a_dataset(
+    cohort: RepertoireDataset, toys: ModuleType
+) -> None:
     result = benchmark(
         cohort.container.path, target="status", methods={"mine": toys.Motif()}, options=BenchmarkOptions(folds=3)
     )
@@ -322,7 +326,9 @@ def test_methods_are_given_by_name_class_or_object(
     assert scores(by_object, "Noise") == scores(by_class, "Noise")
 
 
-def test_equal_estimators_by_two_names(run: Callable[..., BenchmarkResult], toys: ModuleType, tmp_path: Path) -> None:
+def test_equal_estimators_with_two_names_have_equal_scores(
+    run: Callable[..., BenchmarkResult], toys: ModuleType, tmp_path: Path
+) -> None:
     told: list[tuple[int, int]] = []
     methods = {"a": toys.Noise(), "b": toys.Noise()}
     result = run(methods, output=tmp_path / "out", progress=lambda done, total, _: told.append((done, total)))
@@ -331,7 +337,7 @@ def test_equal_estimators_by_two_names(run: Callable[..., BenchmarkResult], toys
     assert result.costs.groupby("method").size().to_dict() == {"a": N_FOLDS, "b": N_FOLDS}
 
 
-def test_a_view_in_another_order_and_of_a_part(
+def test_views_in_another_order_or_of_a_part_are_compared(
     run: Callable[..., BenchmarkResult], toys: ModuleType, cohort: RepertoireDataset
 ) -> None:
     order = np.random.default_rng(3).permutation(30)
@@ -401,7 +407,7 @@ def test_a_benchmark_keeps_its_search_spaces(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [0, 1, 7, 11, 18, N_JOBS - 1])
-def test_what_was_interrupted_continues(
+def test_an_interrupted_benchmark_continues_with_the_missing_jobs(
     n: int, run: Callable[..., BenchmarkResult], toys: ModuleType, two: Callable[..., Any], tmp_path: Path
 ) -> None:
     log, out = tmp_path / "log", tmp_path / "out"
@@ -523,7 +529,7 @@ def test_the_header_records_what_was_run(
     }
 
 
-def test_a_folder_is_not_used_for_something_else(
+def test_a_folder_of_a_benchmark_with_other_options_is_refused(
     run: Callable[..., BenchmarkResult], toys: ModuleType, tmp_path: Path
 ) -> None:
     run({"noise": toys.Noise()}, output=tmp_path / "out")
@@ -619,7 +625,9 @@ def test_a_method_that_fails_in_one_fold_stops_nothing(
     assert_same(mended, run(methods, search))
 
 
-def test_a_method_that_always_fails(run: Callable[..., BenchmarkResult], toys: ModuleType, tmp_path: Path) -> None:
+def test_a_method_that_always_fails_is_named_and_has_no_results(
+    run: Callable[..., BenchmarkResult], toys: ModuleType, tmp_path: Path
+) -> None:
     result = run({"a": toys.Unprepared(), "b": toys.Memory()})
     assert result.failures == {"a": "fold 0: RuntimeError: cannot be prepared"}
     assert set(result.predictions["method"]) == {"b"}
@@ -671,7 +679,7 @@ def test_a_method_without_a_score_for_one_repertoire_fails_in_its_fold(
         ({"scheduler": "tcp://127.0.0.1:1"}, "^`scheduler=tcp://127.0.0.1:1`: "),
     ],
 )  # fmt: skip
-def test_what_cannot_be_done_gets_one_line_and_writes_nothing(
+def test_invalid_options_get_one_line_and_write_nothing(
     options: dict[str, Any],
     message: str,
     run: Callable[..., BenchmarkResult],
@@ -757,7 +765,7 @@ def test_the_subjects_of_the_sheet_are_donors(
         assert (donors[first] == donors[second]) == (patients[first] == patients[second])
 
 
-def test_methods_that_a_cohort_cannot_serve_are_left_out_of_all(
+def test_all_methods_leave_out_those_that_the_cohort_does_not_allow(
     run: Callable[..., BenchmarkResult],
     toys: ModuleType,
     monkeypatch: pytest.MonkeyPatch,
@@ -776,7 +784,7 @@ def test_methods_that_a_cohort_cannot_serve_are_left_out_of_all(
 
 
 @pytest.mark.slow
-def test_how_much_each_member_of_a_stack_counts(
+def test_tables_of_members_agree_with_the_fitted_stacks(
     run: Callable[..., BenchmarkResult], data: RepertoireDataset, tmp_path: Path
 ) -> None:
     """Both tables agree with the stack that is fitted to the training part of each fold."""
@@ -797,7 +805,7 @@ def test_how_much_each_member_of_a_stack_counts(
     assert lines[0].startswith("- Stack: ")
 
 
-def test_costs_and_progress(run: Callable[..., BenchmarkResult], toys: ModuleType) -> None:
+def test_each_job_has_a_cost_and_is_reported_as_progress(run: Callable[..., BenchmarkResult], toys: ModuleType) -> None:
     told: list[tuple[int, int, float | None]] = []
     methods = {"noise": toys.Noise(seconds=0.01), "path": toys.PathNoise()}
     result = run(methods, METHODS, progress=lambda *each: told.append(each))
@@ -816,7 +824,7 @@ def test_costs_and_progress(run: Callable[..., BenchmarkResult], toys: ModuleTyp
     assert all(left is not None and left >= 0 for _, _, left in told[1:])
 
 
-def test_nothing_is_prepared_for_one_process(
+def test_one_process_does_not_prepare_the_cohort_first(
     run: Callable[..., BenchmarkResult], toys: ModuleType, tmp_path: Path
 ) -> None:
     log = str(tmp_path / "log")
@@ -825,7 +833,7 @@ def test_nothing_is_prepared_for_one_process(
 
 
 @pytest.mark.slow
-def test_processes_change_nothing(
+def test_several_processes_give_the_results_of_one(
     workers: None,
     run: Callable[..., BenchmarkResult],
     toys: ModuleType,
@@ -858,7 +866,7 @@ def test_processes_change_nothing(
 
 
 @pytest.mark.slow
-def test_processes_and_a_cohort_on_no_disk_or_a_part_of_one(
+def test_several_processes_give_the_results_of_one_for_simulated_cohorts_and_views(
     workers: None, run: Callable[..., BenchmarkResult], toys: ModuleType, cohort: RepertoireDataset
 ) -> None:
     simulated = Cohort(20, Sizes(30), IndependentBackground(), (MotifSignal((SimulatedMotif("WWHW"),), 0.3),))

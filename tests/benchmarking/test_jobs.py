@@ -89,7 +89,9 @@ def test_keys_depend_on_content_only() -> None:
     )
 
 
-def test_a_search_measures_the_validation_side(toys: ModuleType, make: Callable[..., Job], tmp_path: Path) -> None:
+def test_a_search_job_learns_from_the_training_part_and_scores_the_validation_part(
+    toys: ModuleType, make: Callable[..., Job], tmp_path: Path
+) -> None:
     log = tmp_path / "log"
     outcome = run_job(make(toys.Noise(log=str(log)), {"salt": 5}))
     ids = np.array([f"rep.{i}" for i in range(N)])
@@ -168,7 +170,7 @@ def test_without_a_decision_function_the_probability_is_the_score(toys: ModuleTy
     assert run_job(make(toys.Memory(), {}))["validation"] == [{"setting": {}, "auc": 0.5}]
 
 
-def test_what_stops_early_is_given_the_validation_side(
+def test_estimators_that_stop_early_get_the_validation_part(
     toys: ModuleType, make: Callable[..., Job], tmp_path: Path
 ) -> None:
     for kind in ("search", "final"):
@@ -179,7 +181,7 @@ def test_what_stops_early_is_given_the_validation_side(
         assert fit["validation"] == validation
 
 
-def test_what_has_seen_the_validation_labels_is_not_calibrated_by_them(
+def test_estimators_that_stop_early_are_not_calibrated_by_the_validation_labels(
     toys: ModuleType, make: Callable[..., Job]
 ) -> None:
     test = run_job(make(toys.Stopping(), {"salt": 5}, kind="final"))["test"]
@@ -196,7 +198,7 @@ def test_probabilities_of_several_classes_are_calibrated(toys: ModuleType, make:
     assert (found.max(axis=1) < 0.9).all()  # from 0.99, which is right for one validation repertoire of four
 
 
-def test_a_cohort_on_no_disk_and_part_of_one(
+def test_a_job_predicts_a_view_of_the_cohort_in_its_order(
     toys: ModuleType, make: Callable[..., Job], data: RepertoireDataset
 ) -> None:
     reverse = data[::-1]
@@ -246,7 +248,7 @@ def test_errors_are_outcomes_of_one_line(toys: ModuleType, make: Callable[..., J
         ),
     ],
 )
-def test_what_are_no_scores_is_an_error_of_the_job(
+def test_invalid_scores_of_an_estimator_are_an_error_of_the_job(
     name: str, value: Any, message: str, toys: ModuleType, make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(toys.PathNoise, name, lambda *_: value)
@@ -304,7 +306,9 @@ def test_the_peak_of_memory_is_that_of_the_job(toys: ModuleType, make: Callable[
         assert after < large - 200
 
 
-def test_here_jobs_run_in_their_order(toys: ModuleType, make: Callable[..., Job], tmp_path: Path) -> None:
+def test_without_workers_jobs_run_in_their_order_when_asked_for(
+    toys: ModuleType, make: Callable[..., Job], tmp_path: Path
+) -> None:
     jobs = [make(toys.Noise(log=str(tmp_path / "log")), {"salt": salt}, key=str(salt)) for salt in (3, 1, 2)]
     ended = run_benchmark_jobs(jobs)
     assert next(ended)[0].key == "3"
@@ -371,7 +375,7 @@ def test_a_killed_process_is_an_error_of_one_line(
     assert "\n" not in str(error.value)
 
 
-def test_the_time_left(toys: ModuleType, make: Callable[..., Job]) -> None:
+def test_the_time_left_is_estimated_from_jobs_of_the_same_kind(toys: ModuleType, make: Callable[..., Job]) -> None:
     def job(method: str, kind: str) -> Job:
         return make(toys.Noise(), {}, method=method, kind=kind)
 

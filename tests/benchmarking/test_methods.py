@@ -62,7 +62,7 @@ def test_the_presets_that_come_with_deeprc() -> None:
 
 
 @pytest.mark.parametrize("preset", ["paper", "quick"])
-def test_a_preset_speaks_of_known_methods_only(preset: str) -> None:
+def test_a_preset_names_known_methods_only(preset: str) -> None:
     assert set(methods._Preset.read(preset, Task("", "", "binary")).sections) <= set(METHODS)
 
 
@@ -74,7 +74,7 @@ def test_deeprc_gets_its_configuration_and_search(cohort: RepertoireDataset) -> 
         assert len(found.search.list_settings([0])) == n_settings
 
 
-def test_all_are_the_known_ones_and_those_of_the_preset(few: None, choose: Callable[..., Any]) -> None:
+def test_all_methods_are_the_registered_ones_and_those_of_the_preset(few: None, choose: Callable[..., Any]) -> None:
     preset = {"mine": {"estimator": "toy_methods:Motif", "label": "My own"}, "noise": {"search": {"salt": [1, 2]}}}
     found, skipped = choose(["all"], preset)
     assert [(each.name, each.label, each.kind) for each in found] == [
@@ -93,7 +93,7 @@ def test_methods_are_chosen_once_and_in_the_order_asked_for(few: None, choose: C
     assert [each.name for each in choose(["motif", "all"])[0]] == ["motif", "noise"]
 
 
-def test_what_a_cohort_cannot_serve_is_an_error_if_it_was_named(few: None, choose: Callable[..., Any]) -> None:
+def test_a_named_method_that_the_cohort_does_not_allow_is_an_error(few: None, choose: Callable[..., Any]) -> None:
     for names in (["moon"], ["all", "moon"], ["moon", "all"], ["toy_methods:NeedsMore"]):
         with pytest.raises(InputError, match=rf"^`methods={names[-1] if names != ['moon', 'all'] else 'moon'}`: needs"):
             choose(names)
@@ -106,7 +106,7 @@ def test_a_preset_changes_parameters_label_and_search(few: None, choose: Callabl
     assert found.search == SearchSpace({}, {"seconds": ("log10", 0, 1)}, 4)
 
 
-def test_classes_of_a_users_own(toys: ModuleType, choose: Callable[..., Any]) -> None:
+def test_classes_of_a_user_are_chosen_by_their_path(toys: ModuleType, choose: Callable[..., Any]) -> None:
     preset = {"toy_methods:Noise": {"search": {"salt": [5]}}}
     (found, other), _ = choose(["toy_methods:Noise", "toy_methods:Memory"], preset)
     assert (found.name, found.label, type(found.estimator)) == ("Noise", "Noise", toys.Noise)
@@ -114,7 +114,7 @@ def test_classes_of_a_users_own(toys: ModuleType, choose: Callable[..., Any]) ->
     assert (other.name, other.search) == ("Memory", SearchSpace())
 
 
-def test_a_class_of_a_users_own_can_be_given_a_name(toys: ModuleType, choose: Callable[..., Any]) -> None:
+def test_a_class_of_a_user_can_be_given_a_name(toys: ModuleType, choose: Callable[..., Any]) -> None:
     preset = {
         "a": {"search": {"salt": [5]}},
         "b": {"label": "B", "estimator": "toy_methods:Noise", "fixed": {"salt": 2}},
@@ -124,7 +124,9 @@ def test_a_class_of_a_users_own_can_be_given_a_name(toys: ModuleType, choose: Ca
     assert (second.name, second.label, type(second.estimator), second.estimator.salt) == ("b", "B", toys.Noise, 2)
 
 
-def test_a_file_cannot_name_code(toys: ModuleType, choose: Callable[..., Any], tmp_path: Path) -> None:
+def test_code_that_only_a_preset_file_names_is_not_run(
+    toys: ModuleType, choose: Callable[..., Any], tmp_path: Path
+) -> None:
     """Nothing of a module that a preset's file names is run, unless the command names it as well."""
     (tmp_path / "hostile.py").write_text("from pathlib import Path\nPath(__file__).with_name('ran').touch()\n")
     sys.path.append(str(tmp_path))
@@ -154,7 +156,7 @@ def test_two_classes_of_the_same_name_are_told_apart(
     assert issubclass(type(found[1].estimator), toys.Motif)
 
 
-def test_estimators_of_a_users_own(toys: ModuleType, choose: Callable[..., Any]) -> None:
+def test_estimator_objects_of_a_user_are_methods(toys: ModuleType, choose: Callable[..., Any]) -> None:
     mine = toys.Noise(salt=9)
     (found,), _ = choose([], {"mine": {"search": {"salt": [1]}, "label": "Mine"}}, {"mine": mine})
     assert (found.name, found.label, found.kind, found.estimator.salt) == ("mine", "Mine", "method", 9)
@@ -169,7 +171,9 @@ def test_estimators_of_a_users_own(toys: ModuleType, choose: Callable[..., Any])
         ("no_class", "found function"),
     ],
 )
-def test_what_is_no_estimator(estimator: object, message: str, toys: ModuleType, choose: Callable[..., Any]) -> None:
+def test_an_object_that_is_no_estimator_is_refused(
+    estimator: object, message: str, toys: ModuleType, choose: Callable[..., Any]
+) -> None:
     given = getattr(toys, estimator) if isinstance(estimator, str) else estimator
     with pytest.raises(InputError, match=f"^method 'mine': expected an object with fit, .*, {message}$"):
         choose([], None, {"mine": given})
@@ -203,7 +207,7 @@ def test_what_is_no_estimator(estimator: object, message: str, toys: ModuleType,
         (["all"], "", "mine.yaml: expected a section for each method"),
     ],
 )
-def test_what_cannot_be_chosen_gets_one_line(
+def test_an_invalid_choice_of_methods_is_refused_with_one_line(
     names: list[str], preset: object, message: str, few: None, choose: Callable[..., Any]
 ) -> None:
     with pytest.raises(InputError, match=message) as error:
@@ -245,7 +249,7 @@ def test_classes_that_cannot_be_imported_are_refused(
     assert "\n" not in str(error.value)
 
 
-def test_a_class_that_needs_arguments(toys: ModuleType, choose: Callable[..., Any]) -> None:
+def test_a_class_that_needs_arguments_is_refused(toys: ModuleType, choose: Callable[..., Any]) -> None:
     with pytest.raises(InputError, match=r"^toy_methods:NeedsArguments: cannot be made without arguments: .*'motif'"):
         choose(["toy_methods:NeedsArguments"])
 

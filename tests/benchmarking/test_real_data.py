@@ -14,7 +14,7 @@ from deeprc.runs.experiment import train_run
 
 
 @pytest.mark.long
-def test_t_cells_are_told_apart(real_data: Path, tmp_path: Path) -> None:
+def test_deeprc_tells_cd4_from_cd8_t_cells(real_data: Path, tmp_path: Path) -> None:
     folder = real_data / "covidtcrs"
     sheet = folder / "metadata_TRB_10umi_filter_MiXCR_to_VDJtools.txt"
     preprocess([folder], sheet, tmp_path / "tcells.h5", options=ReadingOptions(allow_missing=True))

@@ -54,7 +54,7 @@ def test_equal_settings_are_tried_once() -> None:
     assert sorted((setting["a"], setting["size"]) for setting in settings) == list(itertools.product("xy", [1, 2, 3]))
 
 
-def test_numbers_that_yaml_takes_for_text() -> None:
+def test_exponents_without_a_point_are_read_as_numbers() -> None:
     found = [each["C"] for each in parsed("C: [1e-3, 2.0e-3, 2E5, -.5e3, 1e, e3, 4mer, 1e-3x, '7']").list_settings([0])]
     assert found == [0.001, 0.002, 200000.0, -500.0, "1e", "e3", "4mer", "1e-3x", "7"]
     assert parsed("C: {integer: [1, 1e1]}").ranges["C"] == ("integer", 1, 10.0)
@@ -81,7 +81,7 @@ def test_the_seed_decides_the_draws() -> None:
     assert len(drawn) == 4
 
 
-def test_a_constant_range() -> None:
+def test_a_range_of_equal_limits_gives_one_setting() -> None:
     assert parsed("{C: {log10: [-2, -2]}, n: {integer: [5, 5]}}").list_settings([0]) == [{"C": 0.01, "n": 5}]
 
 
@@ -131,7 +131,7 @@ LIMITS = r"expected a list of values, \{from: 1, to: 9\}, \{log10: \[-6, 6\]\} o
         ("C: {log2: [0, 1]}", LIMITS),
     ],
 )
-def test_what_is_no_search_gets_one_line(text: str, message: str) -> None:
+def test_an_invalid_search_is_refused_with_one_line(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message) as error:
         parsed(text)
     assert str(error.value).startswith("mine.yaml: svm.search: ")
@@ -139,7 +139,7 @@ def test_what_is_no_search_gets_one_line(text: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("trials", [0, -1, 1.5, "3", None, True])
-def test_trials_are_a_whole_number(trials: object) -> None:
+def test_trials_other_than_a_positive_whole_number_are_refused(trials: object) -> None:
     with pytest.raises(InputError, match=r"mine.yaml: svm.search: trials: expected a whole number of at least 1"):
         parsed("C: [1]", trials)
 
@@ -167,7 +167,7 @@ def test_dotted_names_set_keys() -> None:
     assert apply_setting(thing, {"extra": {}, "extra.b": 3}).extra == {"b": 3}
 
 
-def test_names_of_an_estimator_inside_another() -> None:
+def test_dotted_names_set_parameters_of_an_estimator_inside_another() -> None:
     assert apply_setting(Thing(inner=Thing()), {"inner__C": 4}).inner.C == 4
 
 
@@ -179,7 +179,7 @@ def test_names_of_an_estimator_inside_another() -> None:
         ({"C.b": 1}, r"^Thing: C.b: the parameter 'C' has no keys, it is 1.0$"),
     ],
 )
-def test_unknown_parameters(setting: dict[str, object], message: str) -> None:
+def test_unknown_parameters_are_refused(setting: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         apply_setting(Thing(), setting)
 

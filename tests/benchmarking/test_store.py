@@ -97,7 +97,7 @@ def test_without_a_folder_outcomes_are_kept_in_memory(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("folder", [True, False])
-def test_failures_are_not_kept(folder: bool, tmp_path: Path) -> None:
+def test_failed_outcomes_are_not_stored(folder: bool, tmp_path: Path) -> None:
     store = ResultStore(tmp_path / "a" if folder else None, HEADER)
     store.put(JOB, {"error": "ValueError: no"})
     assert store.get(JOB) is None
@@ -120,7 +120,7 @@ def test_failures_are_not_kept(folder: bool, tmp_path: Path) -> None:
         '{"key": "other", "outcome": {"validation": []}}',
     ],
 )
-def test_a_damaged_file_is_none_and_is_replaced(text: str, tmp_path: Path) -> None:
+def test_a_damaged_file_is_no_outcome_and_is_replaced(text: str, tmp_path: Path) -> None:
     store = ResultStore(tmp_path / "a", HEADER)
     store.put(JOB, SEARCHED)
     (path,) = (tmp_path / "a" / "tasks").rglob("*.json")
@@ -152,7 +152,7 @@ def test_a_damaged_file_is_none_and_is_replaced(text: str, tmp_path: Path) -> No
         ({}, {"probability": [0.1, 0.2, None]}),
     ],
 )
-def test_predictions_that_do_not_fit_their_job_are_none(
+def test_predictions_that_do_not_fit_their_job_are_no_outcome(
     changes: dict[str, Any], predicted: dict[str, Any], tmp_path: Path
 ) -> None:
     store = ResultStore(tmp_path / "a", HEADER)
@@ -160,14 +160,14 @@ def test_predictions_that_do_not_fit_their_job_are_none(
     assert store.get(FINAL) is None
 
 
-def test_what_was_measured_of_other_settings_is_none(tmp_path: Path) -> None:
+def test_validation_aucs_of_other_settings_are_no_outcome(tmp_path: Path) -> None:
     store = ResultStore(tmp_path / "a", HEADER)
     for auc, value in ((0.5, 2), (2.0, 1)):
         store.put(JOB, {**SEARCHED, "validation": [{"setting": {"C": value}, "auc": auc}]})
         assert store.get(JOB) is None
 
 
-def test_what_a_kill_left_half_written_is_no_outcome(tmp_path: Path) -> None:
+def test_a_file_that_was_half_written_is_no_outcome(tmp_path: Path) -> None:
     store = ResultStore(tmp_path / "a", HEADER)
     store.put(JOB, SEARCHED)
     (path,) = (tmp_path / "a" / "tasks").rglob("*.json")
@@ -215,7 +215,7 @@ def test_a_header_that_lacks_something_is_damaged(tmp_path: Path, missing: str) 
         read_header(tmp_path / "a")
 
 
-def test_the_header_says_what_was_asked(tmp_path: Path) -> None:
+def test_the_header_of_a_folder_holds_the_options(tmp_path: Path) -> None:
     assert not holds_benchmark(tmp_path / "a")
     ResultStore(tmp_path / "a", HEADER)
     assert holds_benchmark(tmp_path / "a")
@@ -245,7 +245,9 @@ def test_resuming_adds_methods_and_keeps_the_others(tmp_path: Path) -> None:
         ({"content": "x", "folds": "x"}, "holds a benchmark in which the cohort's content is another one; choose"),
     ],
 )
-def test_a_folder_keeps_one_benchmark(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_a_folder_of_another_benchmark_is_refused_and_stays(
+    changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
     ResultStore(tmp_path / "a", HEADER).put(JOB, SEARCHED)
     before = {name: (tmp_path / "a" / name).read_text() for name in files(tmp_path / "a")}
     with pytest.raises(InputError, match=message) as error:
@@ -269,7 +271,7 @@ def test_an_existing_folder_is_refused(tmp_path: Path) -> None:
     assert files(tmp_path / "b") == ["mine.txt"]
 
 
-def test_an_empty_folder_and_none_can_be_begun_with_resume(tmp_path: Path) -> None:
+def test_resume_begins_in_an_empty_or_missing_folder(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     for name in "ab":
         ResultStore(tmp_path / name, HEADER, resume=True)
@@ -285,14 +287,14 @@ def test_an_empty_folder_and_none_can_be_begun_with_resume(tmp_path: Path) -> No
         (yaml.safe_dump({"format": FORMAT, "version": 2}), f"benchmark.yaml: expected format '{FORMAT}' version 1"),
     ],
 )
-def test_headers_that_cannot_be_used(text: str, message: str, tmp_path: Path) -> None:
+def test_an_invalid_header_is_refused(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "benchmark.yaml").write_text(text)
     with pytest.raises(InputError, match=message) as error:
         ResultStore(tmp_path, HEADER, resume=True)
     assert "\n" not in str(error.value)
 
 
-def test_a_folder_without_a_header(tmp_path: Path) -> None:
+def test_a_folder_without_a_header_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"holds no benchmark \(no benchmark.yaml\); choose another `output`"):
         read_header(tmp_path)
 

@@ -123,7 +123,7 @@ def test_results_tsv_has_every_metric_choice_and_cost() -> None:
     assert len(found) == len(METRICS) + 2 * len(CHOICES) + 5 * 5 + 4
 
 
-def test_results_without_choices_and_costs() -> None:
+def test_results_tsv_is_written_without_choices_and_costs() -> None:
     one_class = PREDICTIONS[PREDICTIONS["label"] == 1]  # so that no AUC is defined
     text = format_results_tsv(result(one_class))
     assert text.splitlines()[1] == "a\t0\tauc\t"
@@ -160,7 +160,7 @@ def test_markdown_order_and_groups() -> None:
 
 
 @pytest.mark.slow
-def test_only_methods_are_bold_and_all_that_print_the_same() -> None:
+def test_all_methods_that_print_the_best_number_are_bold_and_no_control_is() -> None:
     again = PREDICTIONS[PREDICTIONS["method"] == "a"].assign(method="d")
     both, methods = pd.concat([PREDICTIONS, again]), [*METHODS, MethodInfo("d", "Method D")]
     rows = table_rows(render_markdown(result(both, methods)))
@@ -204,7 +204,7 @@ def test_markdown_says_what_the_numbers_are() -> None:
     assert "## What the control methods say - Every control method is significantly worse than the best method" in text
 
 
-def test_markdown_says_which_p_is_of_permutations() -> None:
+def test_markdown_says_which_p_values_are_of_permutations() -> None:
     label = PREDICTIONS["label"]
     perfect = PREDICTIONS[PREDICTIONS["method"].isin(["a", "b"])].copy()
     perfect["score"] = np.where(perfect["method"] == "a", label[perfect.index], -label[perfect.index])
@@ -214,7 +214,7 @@ def test_markdown_says_which_p_is_of_permutations() -> None:
 
 
 @pytest.mark.slow
-def test_markdown_names_what_is_not_complete() -> None:
+def test_markdown_lists_methods_that_are_not_complete() -> None:
     text = markdown(failures={"c": "fold 3:\nno | weights", "my:Own": "not for this cohort"})
     lines = text.partition("## Not complete\n\n")[2].splitlines()
     assert lines[:2] == [r"- Method C: 3 of 5 folds; fold 3: no \| weights", "- my:Own: not for this cohort"]
@@ -275,7 +275,7 @@ def test_numbers_have_no_probabilities() -> None:
     assert "Probabilities" not in told.table
 
 
-def test_one_fold_has_no_spread() -> None:
+def test_the_mean_of_one_fold_is_shown_without_a_spread() -> None:
     single = PREDICTIONS[(PREDICTIONS["fold"] == 0) & (PREDICTIONS["method"] == "a")]
     methods = [METHODS[2]]
     (_, row) = table_rows(render_markdown(result(single, methods, n_folds=1)))

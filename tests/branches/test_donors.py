@@ -35,7 +35,7 @@ def test_a_donor_with_both_labels_is_compared_with_itself() -> None:
 
 
 @pytest.mark.parametrize("constant", ["scores", "values"])
-def test_what_does_not_vary_goes_with_nothing(constant: str) -> None:
+def test_constant_scores_or_values_have_no_association(constant: str) -> None:
     varying, equal = np.arange(12.0), np.full(12, 0.1)
     scores, values = (equal, varying) if constant == "scores" else (varying, equal)
     for groups in (None, np.arange(12) // 3):

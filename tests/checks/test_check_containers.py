@@ -201,7 +201,7 @@ def test_training_logs_and_keeps_what_is_found(tmp_path: Path, caplog: pytest.Lo
     assert kept == check_for_training(dataset, run.tasks, "subject_id")
 
 
-def test_only_what_concerns_the_target_is_told(tmp_path: Path) -> None:
+def test_only_findings_about_the_target_are_reported(tmp_path: Path) -> None:
     """The copies have no label, and the size tells another target."""
     cohort = suspicious()
     cohort.sheet["other"] = ["x", "y"] * 20
@@ -311,7 +311,7 @@ def test_an_earlier_check_stays_if_a_file_of_the_new_one_cannot_be_moved(
     assert [path.name for path in tmp_path.iterdir()] == ["check"]
 
 
-def test_whose_a_repertoire_is(cohort: RepertoireDataset) -> None:
+def test_the_donor_column_gives_the_donor_of_each_repertoire(cohort: RepertoireDataset) -> None:
     assert DonorColumn.choose(cohort.metadata, None).name == "patient_id"
     assert DonorColumn.choose(cohort.metadata, "grade").name == "grade"
     assert DonorColumn.choose(cohort.metadata, "gone").name == "patient_id"

@@ -110,7 +110,7 @@ def test_the_chance_of_so_many_in_common() -> None:
     assert comparison((0, 50, 800), (11, 100, 400)).p_value == pytest.approx(0.8**11)
 
 
-def test_what_is_strange() -> None:
+def test_three_times_as_many_shared_sequences_are_closer_to_the_other_class() -> None:
     much = comparison((100, 1000, 1000), (400, 1000, 1000))
     assert much.is_closer_to_other_class(0.01)
     assert not much.is_closer_to_other_class(much.p_value * 0.99)
@@ -136,7 +136,9 @@ def test_many_subjects_are_one_finding(tmp_path: Path) -> None:
     [(0, 9, False), (0, 30, True), (10, 30, False), (6, 45, True), (3, 11, False)],
     ids=["too few", "enough", "a third", "less than a third", "by chance"],
 )
-def test_what_is_shared_must_be_much_more(tmp_path: Path, within: int, across: int, flagged: bool) -> None:
+def test_a_swap_is_found_only_if_far_more_sequences_are_shared(
+    tmp_path: Path, within: int, across: int, flagged: bool
+) -> None:
     cohort = paired()
     sharing(cohort, within, across)
     found = cohort.write(tmp_path).check()

@@ -420,7 +420,7 @@ def test_repertoires_that_all_share_much_are_no_surprise(tmp_path, cohort):
     assert "similar-content" not in codes(cohort.write(tmp_path).check())
 
 
-def test_nobody_is_called_different_where_no_column_says_who_it_is(tmp_path, cohort):
+def test_without_a_donor_column_the_finding_names_no_different_donors(tmp_path, cohort):
     cohort.tables["hd7"] = pd.concat([cohort.tables["hd7"], cohort.tables["hd2"].iloc[:30]])
     cohort.sheet = cohort.sheet.drop(columns="subject_id")
     message = only(cohort.write(tmp_path).check(), "similar-content").message

@@ -57,7 +57,7 @@ def test_a_message_imports_no_other_command(tmp_path):
     assert (done.stdout, done.stderr) == ("[]\n", expected)
 
 
-def test_what_people_read_shows_parameters_as_they_know_them():
+def test_findings_show_options_in_text_and_parameters_in_data():
     finding = Finding("note", "mixed-chains", "several", "use `locus=TRB`")
     assert finding.to_text() == "note: mixed-chains: several\n    -> use `locus=TRB`"
     with use_parameter_renderer(name_flags):

@@ -60,7 +60,7 @@ _QUOTES = "put the whole name in quotes, as in --group-by 'Donor ID'"
         (["predict", "-o", "a.tsv"], "expected RUN... CONTAINER: at least one run, and then a container"),
     ],
 )
-def test_what_may_be_meant_is_said(deeprc: Call, arguments: list[str], message: str) -> None:
+def test_an_unknown_option_gets_a_suggestion(deeprc: Call, arguments: list[str], message: str) -> None:
     code, _, error = deeprc(*arguments)
     assert code == 2
     assert message in error

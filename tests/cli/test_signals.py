@@ -158,7 +158,7 @@ def test_the_next_call_deletes_what_a_killed_one_left(tmp_path: Path) -> None:
     "ending", [KeyboardInterrupt(), Terminated(143), WriteError(Path("x"), "full"), LostRank("gone")]
 )
 @pytest.mark.parametrize(("rank", "begun", "shown"), [("0", "c", True), ("1", "c", False), ("0", "other", False)])
-def test_what_ended_early_says_how_to_continue(
+def test_an_interrupted_command_says_how_to_continue(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

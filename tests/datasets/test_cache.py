@@ -75,7 +75,7 @@ def entry(path: Path) -> Path:
     return place
 
 
-def test_it_is_computed_once(path: Path) -> None:
+def test_a_cached_result_is_computed_once(path: Path) -> None:
     compute = Residues()
     dataset = open_dataset(path)
     for view in (dataset[[1]], dataset, dataset[:0]):  # of all repertoires, whichever the view shows
@@ -246,7 +246,7 @@ def test_a_cohort_on_no_disk_is_kept_in_memory(tmp_path: Path, monkeypatch: pyte
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_came_from_elsewhere_is_not_believed(path: Path, tmp_path: Path) -> None:
+def test_a_cache_that_was_copied_is_not_read(path: Path, tmp_path: Path) -> None:
     """Whoever sends a container may send a cache along, with arrays that lead compiled code astray."""
     compute = Residues()
     numbers(path, compute)

@@ -80,7 +80,7 @@ def test_what_is_no_codon(sequence, expected):
     assert translated("TGT", sequence, "TTC") == ["C", expected, "F"]
 
 
-def test_nothing():
+def test_no_sequences_are_translated_to_none():
     result = translate(RawTexts(np.empty(0, np.uint8), np.zeros(1, np.int64)))
     assert len(result.letters) == 0
     assert result.offsets.tolist() == [0]

@@ -17,7 +17,7 @@ PUBLISHED = [
 key = st.integers(0, 2**64 - 1)
 
 
-def test_they_are_splitmix64() -> None:
+def test_words_are_those_of_splitmix64() -> None:
     assert draw_words(1234567, np.arange(5)).tolist() == PUBLISHED
     assert [int(draw_word(np.uint64(1234567), i)) for i in range(5)] == PUBLISHED
 

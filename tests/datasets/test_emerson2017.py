@@ -224,7 +224,7 @@ def test_a_sheet_without_tags_stays_as_it_is(tmp_path):
 
 
 @given(st.lists(st.text(st.sampled_from("+-: ,*ACHLMSVYaers0123\u2212")) | st.text(), min_size=1, max_size=4))
-def test_whatever_the_tags_are_the_columns_have_names_and_a_value_for_each_row(tags):
+def test_any_tags_give_columns_with_names_and_a_value_per_row(tags):
     columns = add_tag_columns("o.tsv", {"sample_name": ["S"] * len(tags), "sample_tags": tags}, range(2, len(tags) + 2))
     assert all(name and len(values) == len(tags) for name, values in columns.items())
     assert columns["sample_tags"] == tags

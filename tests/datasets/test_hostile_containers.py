@@ -233,7 +233,7 @@ def test_altered_containers_of_version_1(victim, tmp_path):
             assert code == 0 or (code == 2 and said.startswith("Error: ") and said.count("\n") == 1), case
 
 
-def test_what_came_with_a_container_vouches_for_nothing(victim, tmp_path, monkeypatch):
+def test_a_note_that_was_copied_with_a_container_is_not_believed(victim, tmp_path, monkeypatch):
     """A note that a container was checked is believed only for the file for which it was written."""
     monkeypatch.setattr("deeprc.datasets.container_check._WORTH_REMEMBERING", 0)
     path = tmp_path / "c.h5"

@@ -89,7 +89,7 @@ def test_the_same_as_one_container_of_all(write, tmp_path):
     pd.testing.assert_frame_equal(cohort.metadata, whole.metadata)
 
 
-def test_what_only_some_parts_have(write, tmp_path, caplog):
+def test_columns_that_only_some_parts_have_are_missing_in_the_others(write, tmp_path, caplog):
     one = write("1.h5", {"a": ["CAF"]}, {"y": [1], "age": [30], "site": ["x"]}, genes={"CAF": "TRBV1"})
     two = write("2.h5", {"b": ["CW"]}, {"y": [0], "batch": ["q"], "kit": ["k"], "site": [None]})
     join([one, two], tmp_path / "cohort.h5")

@@ -101,7 +101,7 @@ def test_a_folder_without_tables_of_which_the_sheet_names_no_file(tmp_path):
         found.select_named(["other.gz"])
 
 
-def test_what_is_not_there(tmp_path):
+def test_missing_files_are_an_error(tmp_path):
     with pytest.raises(InputError, match="no: no such file or folder"):
         find_files([tmp_path / "no"])
     with pytest.raises(InputError, match=r"no \*\.tsv, \*\.txt or \*\.csv file"):

@@ -347,7 +347,7 @@ def test_an_interrupt_leaves_the_old_container(cohort):
 
 
 @pytest.mark.parametrize("change", ["file", "options"])
-def test_what_was_done_otherwise_is_done_again(cohort, write_table, change):
+def test_files_read_with_other_content_or_options_are_read_again(cohort, write_table, change):
     with pytest.raises(KeyboardInterrupt):
         run(cohort, progress=interrupt)
     if change == "file":
@@ -712,7 +712,7 @@ def test_a_header_and_no_rows(cohort, write_table):
     assert "a.tsv.gz: has a header, but no rows (repertoire 'a')." in fails(cohort)
 
 
-def test_nothing_kept_anywhere(cohort):
+def test_a_cohort_without_any_kept_sequence_is_refused(cohort):
     assert "none of its repertoires has a sequence that is kept" in fails(cohort, max_length=1, allow_missing=True)
 
 

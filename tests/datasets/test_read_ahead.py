@@ -87,7 +87,7 @@ def test_a_small_container_is_left_to_the_system(dataset, monkeypatch):
     ask(dataset.container, [0, 1])
 
 
-def test_what_was_asked_for_is_in_memory(dataset, small_ones_too):
+def test_pages_that_were_asked_for_are_in_memory(dataset, small_ones_too):
     path = dataset.container.path
     if not hasattr(os, "RWF_NOWAIT"):
         pytest.skip("needs Linux")
@@ -114,7 +114,7 @@ def is_in_memory(file, place):
         pytest.skip("this file system does not tell")
 
 
-def test_where_nothing_is_read_from_the_disk_few_calls_ask(dataset, asked, monkeypatch):
+def test_few_calls_ask_for_pages_if_nothing_is_read_from_the_disk(dataset, asked, monkeypatch):
     n_reads = [0]
     monkeypatch.setattr(read_ahead, "_count_reads", lambda: n_reads[0])
     reads = ReadAhead(dataset.container, [])

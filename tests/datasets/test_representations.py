@@ -99,7 +99,7 @@ def test_chosen_kmers_are_columns_of_all(small: RepertoireDataset, offsets: tupl
         np.testing.assert_array_equal(found, whole[:, kmers])
 
 
-def test_what_is_returned_may_be_changed(small: RepertoireDataset) -> None:
+def test_a_change_of_a_returned_matrix_does_not_change_the_next_one(small: RepertoireDataset) -> None:
     for places in ((0, 1), (0, 1, 2, 3, 4)):
         found = compute_kmer_matrix(small, places)
         before = found.copy()

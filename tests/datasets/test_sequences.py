@@ -70,7 +70,7 @@ def test_parts_lie_one_after_the_other(sequences: Sequences) -> None:
     assert both.witness.tolist() == [0, 0, 1, 0, 2, 1]
 
 
-def test_what_a_part_lacks_the_whole_lacks(sequences: Sequences) -> None:
+def test_genes_and_witnesses_that_one_part_lacks_are_dropped(sequences: Sequences) -> None:
     both = Sequences.concatenate([sequences, Sequences.encode(["CF"])])
     assert (both.genes, both.witness) == ({}, None)
     none = Sequences.concatenate([])

@@ -146,7 +146,7 @@ def test_ids_that_lost_zeros_or_case(tmp_path: Path, ids: str, files: tuple[str,
     assert message in [each.message for each in check_cohort(tmp_path / "files", tmp_path / "sheet.tsv").findings]
 
 
-def test_what_names_may_have_been() -> None:
+def test_names_that_a_spreadsheet_program_changed_are_explained() -> None:
     assert explain_different_names([["P-01"], ["P-02"]], ["p_1", "p_2"]) == CHANGED
     assert explain_different_names([["P-01"], ["P-02"], ["P-03"]], ["p_1"]) == ""
     assert explain_different_names([["a"], ["b"]], ["x", "y"]) == ""

@@ -214,7 +214,7 @@ def test_merged_rows_are_shown(tmp_path, write_table):
     ]
 
 
-def test_what_was_left_out_is_counted(tmp_path, write_table):
+def test_files_and_repertoires_that_were_left_out_are_counted(tmp_path, write_table):
     header = ("repertoire_id", "junction_aa", "duplicate_count")
     write_table(tmp_path / "files" / "all.tsv", header, [("a", "CAF", 1), ("b", "CWF", 1), ("c", "CDF", 1)])
     (tmp_path / "files" / "bad.tsv.gz").write_bytes(b"\x1f\x8b\x08\x00damaged")

@@ -384,7 +384,7 @@ def test_donors_are_exchanged_whole() -> None:
     assert found[0].p_value < 0.002
 
 
-def test_neither_controls_nor_the_truth_are_best() -> None:
+def test_controls_and_the_truth_are_never_the_best_method() -> None:
     predictions = random_predictions({"a": 0.5, "b": 0.3, "v": 3.0, "k": 4.0})
     comparison = compare(predictions, [TRUTH, CONTROL, B, A])
     assert comparison.set_index("method")["best"].to_dict() == {"k": False, "v": False, "b": False, "a": True}

@@ -29,7 +29,7 @@ def test_the_excess_never_rises_with_the_rank() -> None:
     assert ((excess >= 0) & (excess <= 1)).all()
 
 
-def test_of_a_mixture_the_excess_is_the_share_that_was_added() -> None:
+def test_the_excess_of_a_mixture_is_the_added_share() -> None:
     """2,000 of N(4, 1) in 100,000 of N(0, 1): the share by both densities, at several ranks."""
     rng = np.random.default_rng(1)
     found = np.concatenate([rng.normal(size=100_000), rng.normal(4, 1, 2000)])
@@ -90,7 +90,7 @@ def test_the_excess_of_other_scores_is_interpolated() -> None:
     assert interpolate_excess(np.ones(2), np.zeros(0), np.zeros(0)).tolist() == [0, 0]
 
 
-def test_what_is_confirmed_by_hand() -> None:
+def test_the_confirmed_share_by_hand() -> None:
     """Five above five: U = 25, mean 12.5, variance 5 * 5 * 11 / 12; three of five above: U = 19."""
     positive = np.arange(10) % 2 == 0
     above = np.where(positive, 10.0, 0.0) + np.arange(10)

@@ -47,7 +47,7 @@ def test_rank_correlation_by_hand() -> None:
     assert compute_rank_correlation_interval(label, predicted) == pytest.approx(tuple(expected))
 
 
-def test_what_has_no_interval() -> None:
+def test_few_or_constant_labels_have_no_interval() -> None:
     label = np.array([1.0, 2, 3, 4, 5])
     for interval in (compute_r2_interval, compute_mean_error_interval, compute_rank_correlation_interval):
         assert interval(label[:3], label[:3] + np.array([0.1, 0.2, -0.3])) is None

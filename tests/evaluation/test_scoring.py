@@ -64,7 +64,7 @@ def class_predictions(strengths: dict[str, float], n: int = 18, folds: int = 3, 
     return pd.concat(parts, ignore_index=True)
 
 
-def test_what_is_few_and_the_words_of_a_verdict() -> None:
+def test_limits_of_few_repertoires_and_of_each_verdict() -> None:
     assert (are_few_repertoires("binary", FEW_IN_CLASS - 1), are_few_repertoires("binary", FEW_IN_CLASS)) == (
         True,
         False,

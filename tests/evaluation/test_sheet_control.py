@@ -26,7 +26,7 @@ TABLE = pd.DataFrame(
 )
 
 
-def test_what_says_the_target_or_names_each_is_left_out() -> None:
+def test_columns_that_determine_the_target_or_identify_repertoires_are_left_out() -> None:
     columns = select_control_columns(TABLE, parse_tasks(["status"], TABLE))
     assert columns.read == ["site", "weight", "age", "batch"]
     assert columns.target_like == ["score", "ward"]

@@ -150,7 +150,7 @@ def test_a_piece_of_infinitely_small_logits() -> None:
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # numpy's, in the interpreter
 @pytest.mark.parametrize("value", [-torch.inf, torch.inf, torch.nan])
-def test_what_is_not_a_number_stays_in_its_set(value: float) -> None:
+def test_nan_and_infinite_logits_stay_in_their_set(value: float) -> None:
     logits, values, offsets = problem([PIECE + 1, 3], 1, 3, 2)
     logits[slice(0, PIECE + 1) if value == -torch.inf else 2] = value
     assert_equals_tensors((logits, values, offsets), equal_nan=True)

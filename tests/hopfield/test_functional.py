@@ -167,7 +167,7 @@ def test_numbers_of_a_mask_are_added_to_the_logits() -> None:
     torch.testing.assert_close(associate(state, stored, beta=2.0, mask=mask), expected)
 
 
-def test_what_has_nothing_to_associate_with_becomes_zero() -> None:
+def test_a_state_without_stored_patterns_becomes_zero() -> None:
     state, stored = draw(0, 2, 3, 4).requires_grad_(), draw(1, 2, 6, 4)
     mask = torch.zeros(3, 6, dtype=torch.bool)
     mask[1] = True
@@ -326,6 +326,6 @@ def test_everything_takes_short_numbers_and_a_long_beta(dtype: torch.dtype) -> N
         ({"max_updates": 0}, "max_updates: expected a whole number of at least 1, found 0"),
     ],
 )
-def test_what_makes_no_sense_is_named(options: dict[str, Any], message: str) -> None:
+def test_invalid_arguments_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         associate(draw(0, 2, 3, 4), draw(1, 2, 6, 4), **{"beta": 1.0, **options})

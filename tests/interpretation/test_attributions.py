@@ -146,7 +146,9 @@ def test_residues_and_kernels_sum_to_the_change(
 
 
 @pytest.mark.slow
-def test_of_a_trained_network_both_sums_hold(trained: Run, motif_cohort: RepertoireDataset) -> None:
+def test_residues_and_kernels_of_a_trained_network_sum_to_the_change(
+    trained: Run, motif_cohort: RepertoireDataset
+) -> None:
     sequences = chosen(motif_cohort, {position: list(range(0, 60, 10)) for position in range(1, 21, 2)})
     found = attribute(trained.model, motif_cohort, sequences)
     assert np.abs(found.change).max() > 0.01

@@ -70,7 +70,7 @@ def test_contributions_sum_to_the_outputs(
             )
 
 
-def test_what_comes_through_a_branch_by_hand(
+def test_contributions_through_each_branch_by_hand(
     model: TrainedModel, ensemble: Ensemble, plain: TrainedModel, cohort: RepertoireDataset
 ) -> None:
     scores, own = model.score_sequences(cohort, 1), plain.score_sequences(cohort, 1)

@@ -52,7 +52,7 @@ def test_weights_are_those_of_the_sequences_that_the_top_fraction_keeps(
 
 
 @pytest.mark.slow
-def test_of_a_linear_output_contributions_are_exact_and_responses_know_no_repertoire(
+def test_contributions_to_a_linear_output_are_exact(
     model_factory: Callable[..., TrainedModel], cohort: RepertoireDataset
 ) -> None:
     """By hand: the standardisation and the linear layer written out on z, for two heads and two targets."""

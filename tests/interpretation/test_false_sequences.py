@@ -111,7 +111,7 @@ def test_the_length_of_the_list_is_irrelevant(known: float) -> None:
 
 
 @pytest.mark.parametrize(("n_others", "expected"), [(0, 1.0), (10, 1 / 11)])
-def test_of_one_sequence_none_is_certain(n_others: int, expected: float) -> None:
+def test_the_rate_of_a_single_highest_sequence_by_hand(n_others: int, expected: float) -> None:
     """Held-out repertoires promise 4 times 40 true sequences in training, but one of those that are there is false.
 
     The highest score has the rate of all that score at least 2, also if the list ends with it.

@@ -93,7 +93,7 @@ def test_two_figures_share_no_id_and_every_reference_is_met(pair: tuple[str, str
         assert len(own) == len(set(references)) + 2  # the others are title and description
 
 
-def test_it_can_stand_in_a_page(pair: tuple[str, str]) -> None:
+def test_an_svg_figure_has_only_elements_that_a_page_may_hold(pair: tuple[str, str]) -> None:
     first, second = pair
     for unwanted in ("<?xml", "<!DOCTYPE", "<metadata", "<style", "<!--", "xlink", "dc:date", "DejaVu", "<image"):
         assert unwanted not in first
@@ -109,7 +109,7 @@ def test_it_can_stand_in_a_page(pair: tuple[str, str]) -> None:
     assert f"max-width: {width / 72:.2f}in" in root.attrib["style"]
 
 
-def test_it_takes_the_pages_colours(pair: tuple[str, str]) -> None:
+def test_an_svg_figure_takes_the_colours_of_its_page(pair: tuple[str, str]) -> None:
     text = pair[0].lower()
     assert INK not in text
     assert "currentcolor" in text

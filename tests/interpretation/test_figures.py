@@ -469,7 +469,7 @@ def test_a_class_keeps_its_colour_where_others_are_missing() -> None:
     assert CLASS_COLOURS[4] in {line.get_color() for line in axis.lines}
 
 
-def test_what_is_no_class_is_drawn_with_ink() -> None:
+def test_only_classes_are_drawn_in_colour() -> None:
     (axis,) = draw_roc_figure(some_predictions()).axes
     assert {line.get_color() for line in axis.lines} == {INK, MUTED}
     upper, lower = draw_calibration_figure(some_predictions(), classes=(("not mid", None), ("mid", 4))).axes

@@ -30,7 +30,7 @@ def test_the_best_rows_of_parts_are_those_of_the_whole(most: int, n_parts: int) 
 
 
 @pytest.mark.parametrize("n_parts", [3, 50])
-def test_of_equal_rows_the_best_counts_once(n_parts: int) -> None:
+def test_the_best_of_equal_rows_is_kept_once(n_parts: int) -> None:
     rng = np.random.default_rng(0)
     whole = pd.DataFrame({"name": rng.integers(0, 60, 1000), "key": rng.random(1000)})
     columns: Columns = {str(name): whole[name].to_numpy() for name in whole}

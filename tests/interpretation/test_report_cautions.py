@@ -127,7 +127,7 @@ def test_chance_comes_first(trained: Run) -> None:
     assert texts[2].startswith("The AUC is 1.000 on training and 0.625 on validation repertoires")
 
 
-def test_what_has_learned_nothing_has_learned_nothing_by_heart(trained: Run) -> None:
+def test_a_model_that_learned_nothing_is_not_called_overfitted(trained: Run) -> None:
     """The AUC of training is 0.625, but its interval holds 0.5; or validation lies within it."""
     for performance in (
         _splits(8, train=0.25, validation=0, test=1),
@@ -139,7 +139,7 @@ def test_what_has_learned_nothing_has_learned_nothing_by_heart(trained: Run) -> 
     assert not any(each.name == "learned-by-heart" for each in find_run_cautions(performance, [], metadata=_NOBODY))
 
 
-def test_nothing_to_judge_by(trained: Run) -> None:
+def test_a_cohort_without_usable_test_repertoires_gets_a_warning(trained: Run) -> None:
     performance = _performance(["train"] * 4, [1.0, 1, 0, 0], [1.0, 1, 0, 0])
     assert _texts(trained, performance)[0].startswith("All labelled repertoires of this cohort were used to train")
     performance = _performance(["train"] * 4 + ["test"] * 2, [1.0, 1, 0, 0, 1, 1], [1.0, 1, 0, 0, 1, 1])

@@ -59,7 +59,7 @@ def contaminated(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
     return open_dataset(path)
 
 
-def test_who_carries_a_sequence(contaminated: RepertoireDataset) -> None:
+def test_carriers_of_a_sequence_are_counted_with_donors_and_similar_group(contaminated: RepertoireDataset) -> None:
     group = SimilarGroup("group 1", "similar-content", ("rep.1", "rep.3", "rep.5"))
     index = SequenceIndex(np.array([1, 1]), np.array([contaminated[1].sequences.decode().index(CLONE), 50]))
     top = {"case": TopSequences(index.frame(contaminated), index)}

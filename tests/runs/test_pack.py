@@ -76,7 +76,7 @@ def test_it_warns_that_it_cannot_recognise_its_training_repertoires(
     assert f"Warning: {warning}" in capsys.readouterr().err
 
 
-def test_it_predicts_as_the_run(run: Run, packed: Path, cohort: RepertoireDataset) -> None:
+def test_a_packed_model_predicts_as_its_run(run: Run, packed: Path, cohort: RepertoireDataset) -> None:
     held_out = cohort.select(run.splits["test"])
     loaded = deeprc.load(packed, device="cpu")
     expected, found = run.predict(held_out), loaded.predict(held_out)
@@ -90,7 +90,7 @@ def test_it_predicts_as_the_run(run: Run, packed: Path, cohort: RepertoireDatase
     assert {"composition", "clones"} <= set(loaded.model.network.branches.names)
 
 
-def test_it_tells_nothing_of_single_donors(run: Run, packed: Path, cohort: RepertoireDataset) -> None:
+def test_a_packed_model_has_no_data_of_single_donors(run: Run, packed: Path, cohort: RepertoireDataset) -> None:
     contents = contents_of(packed)
     together = b"\n".join(contents.values())
     for text in ("donor-", "secret place", str(run.path), *run.identities.values(), run.settings.fingerprint):
@@ -118,7 +118,7 @@ def test_no_number_is_of_a_single_repertoire(run: Run, packed: Path) -> None:
 
 
 @pytest.mark.parametrize("validation_fold", [None, 0])
-def test_who_was_tested_alone_is_not_named(
+def test_a_single_test_donor_is_not_named_in_a_packed_model(
     cohort: RepertoireDataset, validation_fold: int | None, tmp_path: Path
 ) -> None:
     """A validation fold of 0 is not the test fold then, which is 0 if nothing else is said."""

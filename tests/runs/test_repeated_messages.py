@@ -41,7 +41,7 @@ def test_a_single_run_writes_its_messages_at_once(caplog: pytest.LogCaptureFixtu
         assert caplog.messages == ["used: none"]
 
 
-def test_what_is_so_for_all_runs_is_written_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_equal_messages_are_written_once(caplog: pytest.LogCaptureFixture) -> None:
     with log_once("cohort"):
         for _ in range(3):
             logging.getLogger("cohort").warning("few %s", "donors")

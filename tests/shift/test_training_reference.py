@@ -162,7 +162,7 @@ def test_a_damaged_reference_is_refused(reference: Reference, tmp_path: Path, ch
         read_reference(tmp_path)
 
 
-def test_what_no_training_repertoire_has_does_not_count(training: RepertoireDataset) -> None:
+def test_features_that_no_training_repertoire_has_do_not_count(training: RepertoireDataset) -> None:
     """Repertoires that were never read from files have no share of dropped rows; new ones may have it."""
     vocabulary = learn_vocabulary(training)
     known = compute_features(training, vocabulary)

@@ -78,7 +78,7 @@ def test_a_strong_penalty_leaves_log_odds_as_they_are(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n_cohorts", [8, pytest.param(20, marks=pytest.mark.long)])
-def test_other_members_that_only_repeat_the_first_leave_it_alone(n_cohorts: int) -> None:
+def test_noisy_copies_of_calibrated_log_odds_hardly_change_them(n_cohorts: int) -> None:
     """With few repertoires: a log-odds that is right, and six noisy copies of it, which chance may favour."""
     gains = []
     for seed in range(n_cohorts):
@@ -112,14 +112,14 @@ def test_members_that_guess_or_contradict_have_no_weight(positive: NDArray[np.bo
     np.testing.assert_array_equal(found.weights[[0, 2]], 0.0)
 
 
-def test_if_all_members_guess_the_best_one_takes_part(positive: NDArray[np.bool_]) -> None:
+def test_the_best_member_keeps_a_weight_if_all_members_guess(positive: NDArray[np.bool_]) -> None:
     scores = np.stack([noisy(positive, gain, seed) for gain, seed in ((-0.5, 1), (-0.2, 2), (-1.0, 3))], axis=1)
     found = fit_combination(scores, positive, FOLDS).combination
     np.testing.assert_array_equal(found.weights[[0, 2]], 0.0)
 
 
 @pytest.mark.parametrize("others_gain", [-0.5, 1.0])
-def test_log_odds_take_part_without_a_test(
+def test_calibrated_log_odds_take_part_without_a_test(
     positive: NDArray[np.bool_], others_gain: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are nearly kept by a strong penalty, whether another member tells the classes or not."""

@@ -49,7 +49,7 @@ def stack(cohort: RepertoireDataset) -> Stack:
 
 
 @pytest.mark.slow
-def test_of_two_perfect_members_the_network_counts_most(stack: Stack, cohort: RepertoireDataset) -> None:
+def test_the_network_has_the_largest_share_of_two_perfect_members(stack: Stack, cohort: RepertoireDataset) -> None:
     table = stack.member_table()
     assert table.index.tolist() == FEW
     assert table["auc"][["deeprc", "logistic"]].tolist() == [1.0, 1.0]
@@ -124,7 +124,9 @@ def test_members_are_fitted_without_calibration(cohort: RepertoireDataset, monke
     assert model.predict_proba(cohort).shape == (30, 2)
 
 
-def test_a_benchmark_asks_the_members_once(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_benchmark_computes_the_scores_of_the_members_once_per_part(
+    cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[list[str]] = []
     whole = Stack.member_scores
 
@@ -186,7 +188,7 @@ def test_predictions_name_the_training_repertoires(
     assert caplog.messages == []
 
 
-def test_the_file_of_an_earlier_version_knows_no_training_repertoires(
+def test_a_file_of_an_earlier_version_names_no_training_repertoires(
     stack: Stack, cohort: RepertoireDataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     stack.save(tmp_path / "stack.safetensors")
@@ -280,7 +282,7 @@ def test_a_file_does_not_depend_on_the_device_or_a_configuration_file(
     np.testing.assert_allclose(loaded.decision_function(cohort), model.decision_function(cohort), atol=1e-5)
 
 
-def test_a_member_that_the_cohort_cannot_serve_is_left_out(tmp_path: Path) -> None:
+def test_a_member_that_the_cohort_does_not_allow_is_left_out(tmp_path: Path) -> None:
     """Without V genes there is no usage of V genes."""
     with ContainerWriter(tmp_path / "plain.h5") as writer:
         for number in range(12):

@@ -31,7 +31,7 @@ __all__ = ["CohortNumbers", "draw_cohort_figure"]
 _MAX_GENES = 20
 _UNLABELLED: Mapping[str, Any] = {"linestyle": "", "marker": ".", "markersize": 4, "color": MUTED}
 _MAX_LEGEND_LETTERS, _MAX_TICK_LETTERS = 190, 36  # in a line of the legend, and below the x axis
-_LEAST = 0.001  # smallest fraction of sequences from which on a length is drawn
+_MIN_SHARE = 0.001  # smallest mean share of the sequences of a length that is drawn
 
 
 @dataclass(frozen=True)
@@ -103,17 +103,25 @@ def draw_cohort_figure(cohort: CohortNumbers, colour_of_class: Mapping[str, int]
         xlabel=f"1st component ({cohort.variance[0]:.0%} of the variance)",
         ylabel=f"2nd component ({cohort.variance[1]:.0%})",
     )
+    _draw_legend(figure, panels[0, 0], len(cohort.sizes), rows_of_class, styles)
+    return figure
+
+
+def _draw_legend(
+    figure: Figure, axis: Axes, n_repertoires: int, rows_of_class: Mapping[str, Any], styles: Mapping[str, Any]
+) -> None:
+    """Draw the legend of all panels below them, with the number of repertoires of each class; `axis` is one of them."""
     handles = [
-        panels[0, 0].plot([], [], linestyle="", marker=style["marker"], color=style["color"], mfc="none")[0]
+        axis.plot([], [], linestyle="", marker=style["marker"], color=style["color"], mfc="none")[0]
         for style in styles.values()
     ]
     texts = [escape_legend_text(f"{shorten_name(name, 40)}: {len(rows):,}") for name, rows in rows_of_class.items()]
-    if n_unlabelled := len(cohort.sizes) - sum(map(len, rows_of_class.values())):
-        handles += panels[0, 0].plot([], [], **_UNLABELLED)
+    n_unlabelled = n_repertoires - sum(map(len, rows_of_class.values()))
+    if n_unlabelled:
+        handles += axis.plot([], [], **_UNLABELLED)
         texts.append(f"no label: {n_unlabelled:,} (only in the maps)")
     columns = max(1, min(len(texts), _MAX_LEGEND_LETTERS // (max(map(len, texts)) + 4)))
     figure.legend(handles, texts, loc="upper left", ncols=columns, bbox_to_anchor=(0.05, 0.04), handletextpad=0.2)
-    return figure
 
 
 def _draw_sizes(
@@ -138,23 +146,23 @@ def _draw_sizes(
 
 def _draw_lengths(
     axis: Axes,
-    fractions: NDArray[np.float64],
+    shares: NDArray[np.float64],
     has_sequences: NDArray[np.bool_],
     rows_of_class: Mapping[str, Any],
     styles: Mapping[str, Any],
 ) -> None:
-    """Draw mean and quartiles of the fraction of sequences with each length over the repertoires of each class."""
+    """Draw mean and quartiles of the share of sequences with each length over the repertoires of each class."""
     from matplotlib.ticker import MaxNLocator
 
-    drawn = np.flatnonzero(fractions[has_sequences].mean(axis=0) >= _LEAST) if has_sequences.any() else np.arange(1)
+    drawn = np.flatnonzero(shares[has_sequences].mean(axis=0) >= _MIN_SHARE) if has_sequences.any() else np.arange(1)
     lengths_shown = np.arange(drawn.min(), drawn.max() + 1)
     for name, rows in rows_of_class.items():
         if len(rows):
-            style, class_fractions = styles[name], fractions[rows][:, lengths_shown]
+            style, class_shares = styles[name], shares[rows][:, lengths_shown]
             axis.plot(
-                lengths_shown, class_fractions.mean(axis=0), color=style["color"], dashes=style["dashes"], linewidth=1.8
+                lengths_shown, class_shares.mean(axis=0), color=style["color"], dashes=style["dashes"], linewidth=1.8
             )
-            lower, upper = np.quantile(class_fractions, [0.25, 0.75], axis=0)
+            lower, upper = np.quantile(class_shares, [0.25, 0.75], axis=0)
             axis.fill_between(lengths_shown, lower, upper, color=style["color"], alpha=0.2, linewidth=0)
     axis.set_ylim(bottom=0)
     axis.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
@@ -166,17 +174,15 @@ def _draw_lengths(
 
 def _draw_genes(
     axis: Axes,
-    fractions: NDArray[np.float64],
+    shares: NDArray[np.float64],
     names: Sequence[str],
     rows_of_class: Mapping[str, Any],
     styles: Mapping[str, Any],
     letter: str,
 ) -> None:
-    """Draw the mean fraction of each gene in each class; of many genes, those with the largest differences."""
-    means = np.array([fractions[rows].mean(axis=0) for rows in rows_of_class.values() if len(rows)])
-    difference = means.max(axis=0) - means.min(axis=0) if len(means) > 1 else means[0]
-    chosen = np.argsort(-difference, kind="stable")[:_MAX_GENES]
-    chosen = chosen[np.argsort(-(means[-1] - means[0])[chosen] if len(means) > 1 else -means[0][chosen], kind="stable")]
+    """Draw the mean share of each gene in each class; of many genes, those with the largest differences."""
+    means = np.array([shares[rows].mean(axis=0) for rows in rows_of_class.values() if len(rows)])
+    chosen = _choose_genes(means)
     y = -np.arange(len(chosen))
     axis.hlines(y, means[:, chosen].min(axis=0), means[:, chosen].max(axis=0), color=MUTED, linewidth=1, zorder=1)
     drawn = [name for name, rows in rows_of_class.items() if len(rows)]
@@ -195,9 +201,24 @@ def _draw_genes(
     draw_grid(axis, "x")
 
 
+def _choose_genes(means: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the genes to draw, from top to bottom, by the mean share of each gene in each class, (classes, G).
+
+    They are those that differ most between classes, from those of the last class to those of the first. Of a single
+    class, they are the most frequent ones.
+    """
+    if len(means) == 1:
+        return np.argsort(-means[0], kind="stable")[:_MAX_GENES]
+    difference = means.max(axis=0) - means.min(axis=0)
+    chosen = np.argsort(-difference, kind="stable")[:_MAX_GENES]
+    rise = (means[-1] - means[0])[chosen]
+    return chosen[np.argsort(-rise, kind="stable")]
+
+
 def _draw_map(
     axis: Axes, points: NDArray[np.float64], rows_of_class: Mapping[str, Any], styles: Mapping[str, Any], title: str
 ) -> None:
+    """Draw a point for each repertoire, (B, 2), in the style of its class."""
     unlabelled = np.setdiff1d(np.arange(len(points)), np.concatenate([*rows_of_class.values(), np.zeros(0, np.int64)]))
     axis.plot(*points[unlabelled].T, **_UNLABELLED)
     for name, rows in rows_of_class.items():

@@ -48,9 +48,9 @@ def _compute_log_p(
         if a <= max(0, carriers - others):
             log_p[i] = 0.0
         elif a * (n + others) > n * carriers:  # more than expected
-            log_p[i] = min(0.0, _log_tail(a, carriers, n, others, True))
+            log_p[i] = min(0.0, _log_tail(a, carriers, n, others, upwards=True))
         else:  # the larger tail is 1 minus the smaller one
-            log_p[i] = log(-expm1(min(-1e-300, _log_tail(a - 1, carriers, n, others, False))))
+            log_p[i] = log(-expm1(min(-1e-300, _log_tail(a - 1, carriers, n, others, upwards=False))))
 
 
 @njit(nogil=True)
@@ -73,6 +73,7 @@ def _log_tail(a: int, carriers: int, n: int, others: int, upwards: bool) -> floa
 
 @njit(nogil=True)
 def _log_binomial(n: int, k: int) -> float:
+    """Return the logarithm of the binomial coefficient of n and k."""
     value: float = lgamma(n + 1.0) - lgamma(k + 1.0) - lgamma(n - k + 1.0)
     return value
 

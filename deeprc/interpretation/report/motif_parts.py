@@ -80,57 +80,51 @@ def make_motif_table(
     motifs, genes
         The motifs, at least one, and the most common genes of each.
     """
-    first, direction, n_models = motifs[0], context.direction, len(context.members)
+    first, direction, has_several = motifs[0], context.direction, len(context.members) > 1
     is_tested = any(not np.isnan(motif.p_donors) for motif in motifs)
-    columns = [Column("Pattern", is_number=False), *(_make_test_columns(first, context) if is_tested else [])]
-    note = (
-        "number of sequences that carry it; in brackets, in all columns of sequences, their mean share of a repertoire"
-    )
-    for row in first.carriers.to_dict("records"):
-        name, n = row["class"], int(row["n_repertoires"])
-        mark = _make_mark(name, context)
-        sizes = f"number of repertoires (of {n:,}) that carry it, training repertoires included"
-        if "n_cohort_donors" in row:
-            sizes += f"; in brackets the number of their donors (of {int(row['n_cohort_donors']):,})"
-        columns.append(Column(mark + f"{name}: repertoires", note=sizes))
-        columns.append(Column(mark + f"{name}: sequences", note=note))
-        note = ""
+    columns = [Column("Pattern", is_number=False)]
+    if is_tested:
+        columns += _make_test_columns(first, context)
+    columns += _make_carrier_columns(first, context)
     if any(genes):
         note = "its share among contributing sequences with the motif; in brackets its share among all sequences"
         columns.append(Column("Most common genes", is_number=False, note=note))
-    columns += [
-        Column(
-            "Chosen",
-            note=f"number that carry it, of {first.n_attended:,} different sequences that contribute to "
-            f"{direction.name}",
-        ),
-        Column(
-            "Others",
-            note=f"number that carry it, of {first.n_background:,} sequences of similar length from all repertoires",
-        ),
-        Column(
-            "Enrichment",
-            note="odds ratio of “Chosen” and “Others”; high for all motifs of chosen sequences, even without a signal",
-        ),
-        *(
-            [Column("Models", note=f"number of models (of {n_models}) with a kernel that has it")]
-            if n_models > 1
-            else []
-        ),
-        Column(
-            "Found in",
-            is_number=False,
-            note="windows: short pieces of the sequences; kernels: detectors that the network learned",
-        ),
-    ]
+    columns += _make_enrichment_columns(first, direction)
+    if has_several:
+        note = f"number of models (of {len(context.members)}) with a kernel that has it"
+        columns.append(Column("Models", note=note))
+    note = "windows: short pieces of the sequences; kernels: detectors that the network learned"
+    columns.append(Column("Found in", is_number=False, note=note))
+    rows = []
+    for motif, motif_genes in zip(motifs, genes, strict=True):
+        gene_cells = [make_gene_cell(motif_genes)] if any(genes) else []
+        rows.append(_make_motif_row(motif, gene_cells, is_tested=is_tested, has_several=has_several))
     caption = f"Motifs of the sequences that contribute to {direction.name}; press a heading to sort by it"
-    rows = [
-        _make_motif_row(
-            motif, [make_gene_cell(motif_genes)] if any(genes) else [], is_tested=is_tested, has_several=n_models > 1
-        )
-        for motif, motif_genes in zip(motifs, genes, strict=True)
-    ]
     return Table(f"motifs-{context.index}", caption, columns, rows, sortable=True)
+
+
+def _make_carrier_columns(motif: AttendedMotif, context: DirectionContext) -> list[Column]:
+    """Return two columns for each class: how many repertoires, and how many sequences, carry a motif."""
+    columns = []
+    note = (
+        "number of sequences that carry it; in brackets, in all columns of sequences, their mean share of a repertoire"
+    )
+    for row in motif.carriers.to_dict("records"):
+        heading = _make_mark(row["class"], context) + row["class"]  # if it has markup, the name is escaped
+        sizes = f"number of repertoires (of {int(row['n_repertoires']):,}) that carry it, training repertoires included"
+        if "n_cohort_donors" in row:
+            sizes += f"; in brackets the number of their donors (of {int(row['n_cohort_donors']):,})"
+        columns += [Column(heading + ": repertoires", note=sizes), Column(heading + ": sequences", note=note)]
+        note = ""  # it holds for all columns of sequences, and is said once
+    return columns
+
+
+def _make_enrichment_columns(motif: AttendedMotif, direction: Direction) -> list[Column]:
+    """Return the columns that compare the sequences that contribute to the direction with others."""
+    chosen = f"number that carry it, of {motif.n_attended:,} different sequences that contribute to {direction.name}"
+    others = f"number that carry it, of {motif.n_background:,} sequences of similar length from all repertoires"
+    ratio = "odds ratio of “Chosen” and “Others”; high for all motifs of chosen sequences, even without a signal"
+    return [Column("Chosen", note=chosen), Column("Others", note=others), Column("Enrichment", note=ratio)]
 
 
 def _make_test_columns(motif: AttendedMotif, context: DirectionContext) -> list[Column]:

@@ -34,7 +34,7 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
 @pytest.mark.parametrize("genes", [False, True])
 @pytest.mark.parametrize("mask", [0, 1, 0x3, 0xC000000000000001, 2**64 - 1])
 @pytest.mark.parametrize("max_hashes", [1, 7, 50, 1 << 25])
-def test_neither_a_bad_hash_nor_the_size_of_a_pass_changes_anything(
+def test_clones_do_not_depend_on_the_hash_or_the_size_of_a_pass(
     crowded: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, genes: bool, mask: int, max_hashes: int
 ) -> None:
     if max_hashes == 50:

@@ -206,7 +206,7 @@ def test_a_container_without_a_note_of_preprocessing_is_counted(crowded: Reperto
 
 
 @pytest.mark.parametrize("genes", [False, True])
-def test_what_does_not_fit_into_memory_gets_more_hashes_at_once(
+def test_a_quarter_of_the_available_memory_is_for_hashes(
     crowded: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, genes: bool
 ) -> None:
     """Of the available memory, a quarter holds hashes of 8 bytes, but never fewer than 7."""

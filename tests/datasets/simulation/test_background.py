@@ -116,7 +116,7 @@ def test_another_key_draws_others(drawn: Sequences) -> None:
     assert not set(other) & set(texts(drawn))
 
 
-def test_weights_of_ones_own() -> None:
+def test_residues_have_the_weights_that_are_given() -> None:
     background = IndependentBackground(10, 0, {"A": 16_384, "W": 49_152})
     residues = background.draw(derive_key(1), ROWS).residues
     counts = np.bincount(residues, minlength=20)
@@ -125,7 +125,7 @@ def test_weights_of_ones_own() -> None:
     assert_distributed(counts, expected)
 
 
-def test_no_rows_are_no_sequences() -> None:
+def test_no_rows_give_no_sequences() -> None:
     drawn = IndependentBackground().draw(derive_key(1), ROWS[:0])
     assert len(drawn.residues) == len(drawn.lengths) == 0
     assert drawn.v_call is None
@@ -145,6 +145,6 @@ def test_no_rows_are_no_sequences() -> None:
         ({"weights": {"A": 70_000, "C": -4464}}, "expected weights of amino acids"),
     ],
 )
-def test_what_is_no_background(options: Mapping[str, object], message: str) -> None:
+def test_an_invalid_background_is_refused(options: Mapping[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         IndependentBackground(**options)  # type: ignore[arg-type]

@@ -92,7 +92,7 @@ def test_incidence_is_skewed_as_asked() -> None:
     assert 0.7 < np.log(counts[1.0]).std() < 1.3
 
 
-def test_any_rows_alone_are_those_of_the_whole() -> None:
+def test_any_rows_alone_are_those_of_the_whole_repertoire() -> None:
     for index in (0, 1, 5):
         whole, truth = SMALL.draw(index)
         rows = np.array([150, 3, 77, 3, *np.flatnonzero(truth.signal)])
@@ -238,7 +238,7 @@ def test_another_burden_in_the_test_part_changes_no_training_repertoire() -> Non
         ({"test_burden": 5, "burden": 0}, "a test_burden needs a burden above 0"),
     ],
 )
-def test_test_burdens_that_cannot_be(options: dict[str, float], message: str) -> None:
+def test_an_invalid_test_burden_is_refused(options: dict[str, float], message: str) -> None:
     with pytest.raises(InputError, match=message):
         replace(SMALL, signals=(replace(POOL, **options),))
 
@@ -340,13 +340,13 @@ def test_sizes_and_numbers_of_motifs_have_limits(table: CarrierTable) -> None:
         Cohort(2, background=LOOPS, signals=(many,))
 
 
-def test_more_repertoires_than_rows(table: CarrierTable) -> None:
+def test_more_repertoires_than_rows_of_the_table_are_refused(table: CarrierTable) -> None:
     with pytest.raises(InputError, match=r"expected at most 4, the number of rows of .*, found 5$"):
         Cohort(5, background=LOOPS, signals=(table,))
 
 
 @pytest.mark.long
-def test_the_real_table(real_data: Path) -> None:
+def test_the_real_table_gives_its_statuses_sizes_and_clones(real_data: Path) -> None:
     path = real_data / "emerson2017" / "featureDetect.1e-4.CMV.sampleFeatures.tsv"
     cohort, _ = load_recipe("cmv-like", carriers=path)
     raw = pd.read_csv(path, sep="\t")
@@ -457,7 +457,7 @@ def test_info_describes_every_kind_of_signal(table: CarrierTable, tmp_path: Path
         ({"kind": "carriers", "name": "a", "path": 3}, "path: expected text"),
     ],
 )
-def test_signals_of_a_container_that_are_none(signal: dict[str, object], message: str) -> None:
+def test_invalid_signals_in_a_container_are_refused(signal: dict[str, object], message: str) -> None:
     text = json.dumps({"background": {"kind": "lstm"}, "seed": 0, "signals": [signal]})
     with pytest.raises(ValueError, match=message):
         read_simulation(text)

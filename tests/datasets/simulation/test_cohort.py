@@ -129,7 +129,7 @@ def test_some_sequences_are_those_of_the_whole_repertoire() -> None:
         assert repertoire(RICH, number, rows[:0]) == ([],) * 7
 
 
-def test_no_two_repertoires_are_alike() -> None:
+def test_repertoires_and_seeds_differ_from_each_other() -> None:
     firsts = [tuple(texts(RICH.draw(number, np.arange(20))[0])) for number in range(16)]
     assert len(set(firsts)) == 16
     assert firsts != [tuple(texts(replace(RICH, seed=6).draw(number, np.arange(20))[0])) for number in range(16)]
@@ -158,7 +158,7 @@ def test_without_a_deviation_all_sizes_are_the_mean() -> None:
     assert set(Cohort(50, Sizes(123)).all_sizes.tolist()) == {123}
 
 
-def test_a_minimum_that_is_hardly_ever_reached_is_an_error_at_last() -> None:
+def test_a_minimum_far_above_the_mean_size_is_refused() -> None:
     assert Cohort(1, Sizes(100, 1, 101)).size(0) >= 101
     with pytest.raises(InputError, match="minimum of 1 to mean"):
         Sizes(100, 1, 102)
@@ -218,7 +218,7 @@ def test_signals_of_both_classes() -> None:
             assert row[f"carries_{name}"] or n == 0
 
 
-def test_of_one_certain_signal_the_class_tells_all() -> None:
+def test_a_single_signal_that_all_positives_carry_has_no_column() -> None:
     assert list(Cohort(2, signals=WHW).metadata()) == ["repertoire_id", "status"]
 
 

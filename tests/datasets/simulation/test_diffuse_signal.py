@@ -54,7 +54,7 @@ def test_genes_have_their_share_of_the_score() -> None:
     assert np.array_equal(scores[0], scores[1][::-1])
 
 
-def test_the_second_is_taken_by_its_advantage() -> None:
+def test_the_second_sequence_is_chosen_with_the_probability_of_its_higher_score() -> None:
     n = 20_000
     preference = SequencePreference(5, 1.5, 2, 0.0)
     first, second = (drawn_from(*[text] * n) for text in ("CASF", "CWYF"))
@@ -95,7 +95,7 @@ def test_every_repertoire_has_preferences_of_its_own() -> None:
     assert np.std(usage, axis=0).mean() > 10 * np.sqrt(0.16 / 20_000)
 
 
-def test_any_rows_alone_are_those_of_the_whole() -> None:
+def test_any_rows_alone_and_cohorts_of_other_sizes_have_the_same_sequences() -> None:
     for index in range(4):
         whole = receptors(COHORT.draw(index)[0])
         rows = np.array([250, 7, 7, 0])
@@ -130,7 +130,7 @@ def test_values_out_of_range_are_refused(options: dict[str, float], message: str
         replace(SIGNAL, **options)
 
 
-def test_recipes_with_diffuse_signals_are_their_mappings() -> None:
+def test_recipes_with_diffuse_signals_are_read_back_from_their_mappings() -> None:
     for name in ("diffuse", "mixed"):
         cohort, mapping = load_recipe(name)
         assert cohort_from_mapping(mapping) == cohort

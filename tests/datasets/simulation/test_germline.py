@@ -39,7 +39,7 @@ def loops(drawn: Sequences) -> list[str]:
     return found
 
 
-def test_a_sequence_is_what_its_genes_give_and_a_loop(drawn: Sequences) -> None:
+def test_loops_between_the_genes_have_all_lengths_equally_often(drawn: Sequences) -> None:
     counts = np.bincount([len(loop) for loop in loops(drawn)])
     assert not counts[:4].any()
     assert len(counts) == 10
@@ -85,7 +85,7 @@ def test_rows_drawn_alone_are_those_drawn_together(drawn: Sequences) -> None:
         assert each == [of_all[row] for row in rows]
 
 
-def test_a_loop_of_one_length_and_of_none() -> None:
+def test_loops_of_one_length_and_of_length_0() -> None:
     assert {len(loop) for loop in loops(GermlineBackground(7, 7).draw(derive_key(1), np.arange(500)))} == {7}
     assert set(loops(GermlineBackground(0, 0).draw(derive_key(1), np.arange(500)))) == {""}
 
@@ -103,6 +103,6 @@ def test_a_loop_of_one_length_and_of_none() -> None:
         ({"j_genes": {"TRBJ2-7": float("nan")}}, "expected the usage of some of TRBJ1-1"),
     ],
 )
-def test_what_is_no_background(options: Mapping[str, object], message: str) -> None:
+def test_an_invalid_background_is_refused(options: Mapping[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         GermlineBackground(**options)  # type: ignore[arg-type]

@@ -32,13 +32,13 @@ def test_the_published_tables(length: int) -> None:
     assert list_imgt_positions(length) == ["104", *CDR3[length].split(), "118"]
 
 
-def test_shorter_ones_lack_positions_in_the_published_order() -> None:
+def test_shorter_junctions_lack_positions_in_the_published_order() -> None:
     for n_gaps in range(len(GAPS) + 1):
         expected = [str(position) for position in range(104, 119) if str(position) not in GAPS[:n_gaps]]
         assert list_imgt_positions(15 - n_gaps) == expected
 
 
-def test_longer_ones_have_one_more_position_each() -> None:
+def test_each_longer_junction_has_one_more_position() -> None:
     for length in range(15, 80):
         shorter, longer = list_imgt_positions(length), list_imgt_positions(length + 1)
         (new,) = set(longer) - set(shorter)
@@ -47,7 +47,7 @@ def test_longer_ones_have_one_more_position_each() -> None:
         assert new == (f"112.{place}" if length % 2 else f"111.{place}")
 
 
-def test_the_index_is_the_inverse() -> None:
+def test_the_index_of_each_position_finds_it_in_the_list() -> None:
     every = set(list_imgt_positions(60))
     for length in range(2, 61):
         positions = list_imgt_positions(length)

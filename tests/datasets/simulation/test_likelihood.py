@@ -140,7 +140,7 @@ def test_a_repertoire_has_the_sum_over_its_sequences() -> None:
     assert each[0] == pytest.approx(np.log(0.8 + 0.2 / 4 / SHARES["S"] / SHARES["N"]))  # at one of four places
 
 
-def test_what_some_carry_is_a_mean_over_what_each_may_carry() -> None:
+def test_ratios_of_rare_signals_are_means_over_the_combinations_of_carried_signals() -> None:
     some = MotifSignal((Motif("SN"),), 0.2, prevalence=0.5, name="one")
     others = MotifSignal((Motif("NN"),), 0.2, prevalence=0.25, name="two")
     text = Sequences.encode(["AASNN"])
@@ -225,7 +225,7 @@ def logistic_fit(x: NDArray[np.float64], y: NDArray[np.bool_]) -> tuple[NDArray[
 
 
 @pytest.mark.slow
-def test_it_is_above_the_known_motif_where_wildcards_are_not_like_the_background() -> None:
+def test_the_ratio_is_better_than_the_known_motif_if_wildcards_differ_from_the_background() -> None:
     signals = (MotifSignal((Motif("SZZN"),), 0.004),)
     dataset = SimulatedDataset(Cohort(160, Sizes(3000), IndependentBackground(), signals))
     status = dataset.metadata["status"].to_numpy()
@@ -282,7 +282,7 @@ def test_a_dataset_with_other_parts_has_other_scores(monkeypatch: pytest.MonkeyP
         ),
     ],
 )
-def test_what_cannot_be_computed_is_refused(options: dict[str, object], reason: str) -> None:
+def test_recipes_whose_ratio_cannot_be_computed_are_refused(options: dict[str, object], reason: str) -> None:
     cohort = Cohort(4, Sizes(50), GermlineBackground(), **options)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=reason):
         RecipeLikelihood(cohort)
@@ -295,7 +295,7 @@ def test_a_container_whose_ratio_cannot_be_computed_is_named(tmp_path: Path) -> 
         KnownRecipe.check_cohort(open_dataset(tmp_path / "c.h5"))
 
 
-def test_imgt_positions_are_what_the_simulator_draws() -> None:
+def test_probabilities_of_imgt_positions_are_those_of_the_simulator() -> None:
     """A motif is at its listed positions as often as the recipe says, and the rest of the time at any other."""
     signal = MotifSignal((Motif("WWW"),), 1.0, position="imgt", imgt_positions=_IMGT)
     cohort = Cohort(2, Sizes(4000), IndependentBackground(11, 0), (signal,))

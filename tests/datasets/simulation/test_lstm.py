@@ -176,7 +176,7 @@ def test_a_drawn_token_is_that_of_the_uniform_number(background):
     np.testing.assert_array_equal(drawn.residues[compute_offsets(drawn.lengths)[:-1]], expected)
 
 
-def test_a_copy_in_another_process_is_the_path(background):
+def test_a_pickled_background_is_its_path(background):
     content = pickle.dumps(background)
     assert len(content) < 1000
     copy = pickle.loads(content)
@@ -412,7 +412,7 @@ def test_bad_files_give_one_line(tmp_path):
     one_line(error, "expected a model of the alphabet")
 
 
-def test_a_model_is_what_it_was_after_a_file(tmp_path):
+def test_a_saved_model_is_read_back_exactly(tmp_path):
     model = random_model(48)
     path = tmp_path / "model.safetensors"
     save_model(path, model)

@@ -95,7 +95,7 @@ def test_places_count_the_patterns_positions() -> None:
         ({"pattern": "A" * 33}, "expected 1 to 32 positions"),
     ],
 )
-def test_what_is_no_motif(options: dict[str, object], message: str) -> None:
+def test_an_invalid_motif_is_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message) as error:
         Motif(**options)  # type: ignore[arg-type]
     assert "\n" not in str(error.value)

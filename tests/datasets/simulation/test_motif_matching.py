@@ -85,7 +85,7 @@ def found_and_witnesses(pattern: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("pattern", ["WHWC", "WZWH", "WZZH", "WH-C"])
-def test_witnesses_are_what_is_found_where_the_background_has_none(pattern: str) -> None:
+def test_matches_are_the_witnesses_if_the_background_lacks_the_residues(pattern: str) -> None:
     found, witness = found_and_witnesses(pattern)
     assert stats.binomtest(int(witness.sum()), 6000, 0.05).pvalue > 1e-6
     assert found.tolist() == witness.tolist()

@@ -98,7 +98,7 @@ def test_a_container_is_pooled_with_its_genes(tmp_path: Path) -> None:
     assert drawn.j_call is None
 
 
-def test_of_a_table_the_productive_rows_are_taken(tmp_path: Path) -> None:
+def test_only_productive_rows_of_a_table_are_taken(tmp_path: Path) -> None:
     rows = [
         ("CASSF", "T", "TRBV19", "TRBJ2-7"),
         ("CAS*F", "F", "TRBV19", "TRBJ2-7"),
@@ -128,7 +128,7 @@ def test_a_list_without_a_header(tmp_path: Path, packed: bool) -> None:
     assert drawn.v_call is drawn.j_call is None
 
 
-def test_the_first_and_the_last_line_of_a_list_count(tmp_path: Path) -> None:
+def test_the_first_and_the_last_line_of_a_list_are_read(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("CAF\r\nCASSF\r\nCW")
     assert sorted(texts(SequencePool(tmp_path / "list.txt").sequences)) == ["CAF", "CASSF", "CW"]
     assert texts(write_list(tmp_path / "one.txt", ["CASSF"]).draw(derive_key(1), np.arange(2))) == ["CASSF"] * 2
@@ -140,7 +140,7 @@ def test_a_heading_above_a_list_is_no_sequence(tmp_path: Path, heading: str) -> 
     assert texts(pool.sequences) == ["CASSF", "CAR"]
 
 
-def test_longer_ones_of_a_list_are_left_out(tmp_path: Path) -> None:
+def test_sequences_of_a_list_that_are_too_long_are_left_out(tmp_path: Path) -> None:
     pool = write_list(tmp_path / "list.txt", ["A" * 41, "C" * 40, "D" * 41, "E"])
     assert texts(pool.sequences) == ["C" * 40, "E"]
 
@@ -156,7 +156,7 @@ def test_longer_ones_of_a_list_are_left_out(tmp_path: Path) -> None:
         ("name\tvalue\n1\t2\n", "list.txt"),
     ],
 )
-def test_what_is_no_source_is_named(tmp_path: Path, content: str, message: str) -> None:
+def test_an_invalid_list_of_sequences_is_refused(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "list.txt").write_text(content)
     with pytest.raises(InputError, match=message):
         SequencePool(tmp_path / "list.txt").draw(1, np.arange(2))

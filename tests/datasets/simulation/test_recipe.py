@@ -107,7 +107,7 @@ def test_a_recipe_of_real_sequences_asks_for_them() -> None:
     assert load("simulated-0", background=REAL).background == SequencePool(REAL)
 
 
-def test_a_cohort_is_called_what_its_recipe_is_called(tmp_path: Path) -> None:
+def test_a_cohort_has_the_name_of_its_recipe(tmp_path: Path) -> None:
     assert [load(f"implanted-{name}", background=REAL).name for name in IMPLANTED] == [
         f"implanted-{n}" for n in IMPLANTED
     ]
@@ -160,7 +160,7 @@ SIGNAL = BASE.signals[0]
         (" n_repertoires = 10", replace(BASE, n_repertoires=10)),
     ],
 )
-def test_overrides(override: str, expected: Cohort | None) -> None:
+def test_an_override_changes_its_setting(override: str, expected: Cohort | None) -> None:
     if expected is None:
         with pytest.raises(InputError, match=r"batch.gene_shift.strength: is missing"):
             load("simulated-0", override)
@@ -218,7 +218,7 @@ def test_the_last_override_counts_and_the_seed_option_most() -> None:
         ("=3", "expected key=value"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(override: str, message: str) -> None:
+def test_an_invalid_override_is_refused_with_one_line(override: str, message: str) -> None:
     with pytest.raises(InputError, match=message) as error:
         load("simulated-0", override)
     assert "\n" not in str(error.value)
@@ -257,7 +257,7 @@ def test_files_that_are_no_recipe(tmp_path: Path, content: bytes | None, message
     assert "\n" not in str(error.value)
 
 
-def test_an_unknown_recipe_is_met_with_the_nearest() -> None:
+def test_an_unknown_recipe_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(InputError, match=r"no recipe 'simulatd-3'; did you mean 'simulated-3' or .*--list"):
         load("simulatd-3")
     with pytest.raises(InputError, match="no recipe 'xyz'; `deeprc simulate --list` shows all"):
@@ -277,12 +277,12 @@ def test_scale_counts_repertoires_and_changes_none(scale: float, n: int) -> None
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_scale_that_is_none(scale: float) -> None:
+def test_a_scale_that_is_not_positive_and_finite_is_refused(scale: float) -> None:
     with pytest.raises(InputError, match="`scale`: expected"):
         load("simulated-0", scale=scale)
 
 
-def test_the_mapping_describes_the_cohort_wholly(tmp_path: Path) -> None:
+def test_the_mapping_makes_the_same_cohort(tmp_path: Path) -> None:
     cohort, recipe = load_recipe("implanted-mm-1", ["label_noise=0.1"], seed=3, scale=0.01, background=REAL)
     assert cohort_from_mapping(recipe) == cohort
     (tmp_path / "other.yaml").write_text(yaml.safe_dump(recipe))
@@ -303,7 +303,7 @@ def test_the_short_witness_rate_needs_a_single_signal() -> None:
         load("simulated-0", "witness_rte=0.1")
 
 
-def test_what_was_left_to_the_defaults_is_in_the_mapping_too() -> None:
+def test_the_mapping_holds_defaults_too() -> None:
     _, mapping = load_recipe("simulated-4", scale=0.01)
     assert (mapping["seed"], mapping["n_repertoires"], mapping["name"]) == (0, 50, "simulated-4")
     assert mapping["background"]["kind"] == "independent"

@@ -65,7 +65,7 @@ def test_without_righor_the_message_says_how_to_get_it(monkeypatch: pytest.Monke
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_a_model_that_there_is_not() -> None:
+def test_a_species_without_a_model_is_refused() -> None:
     with pytest.raises(InputError, match="righor has no model of cat trb: no such model"):
         RecombinationBackground(species="cat").draw(1, np.arange(3))
 

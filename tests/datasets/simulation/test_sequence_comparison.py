@@ -57,7 +57,7 @@ def test_positions_weigh_by_how_many_reach_them_and_lengths_differ():
     assert found["positions of length 4"] == 0
 
 
-def test_a_set_is_like_itself(cohort_factory):
+def test_a_set_has_no_distance_to_itself(cohort_factory):
     repertoire = cohort_factory()[0]
     own = (repertoire.residues, repertoire.lengths)
     assert all(value == 0 for value in compare_sequences(own, own).values())

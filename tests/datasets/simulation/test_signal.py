@@ -11,8 +11,9 @@ from scipy import stats
 from deeprc.datasets.alphabet import AMINO_ACIDS, decode_many, encode_many
 from deeprc.datasets.counters import derive_key
 from deeprc.datasets.simulation.imgt import find_imgt_index
+from deeprc.datasets.simulation.implanter import Implanter, Implants
 from deeprc.datasets.simulation.motif import Motif
-from deeprc.datasets.simulation.signal import Implanter, Implants, MotifSignal
+from deeprc.datasets.simulation.signal import MotifSignal
 from deeprc.errors import InputError
 
 IMGT = {"107": 0.3, "109": 0.35, "114": 0.2}  # the paper's
@@ -65,7 +66,7 @@ def assert_share(successes: int, n: int, probability: float) -> None:
     ("sequence", "expected"),
     [("AAAAAAAA", "AASFENAA"), ("AAAAAAA", "ASFENAA"), ("AAAAA", "SFENA"), ("AAAA", "SFEN")],
 )
-def test_the_centre_and_the_place_before_it_of_two(sequence: str, expected: str) -> None:
+def test_the_centre_is_the_first_of_two_middle_positions(sequence: str, expected: str) -> None:
     assert outcomes(always("SFEN"), sequence, 10) == {expected: 10}
 
 
@@ -141,7 +142,7 @@ def test_noise_keeps_each_residue_of_the_background_by_itself() -> None:
     assert outcomes(always(Motif("GSVF", noise=1.0)), "AAAA", 99) == {"AAAA": 99}
 
 
-def test_motifs_by_their_weights() -> None:
+def test_motifs_are_as_frequent_as_their_weights() -> None:
     signal = always(Motif("LDR", weight=1), Motif("CAS", weight=3), Motif("GL-N", weight=2, gap_lengths=(1,)))
     assert_distributed(outcomes(signal, "YYYY"), {"LDRY": 1 / 6, "CASY": 1 / 2, "GLYN": 1 / 3})
 
@@ -160,12 +161,12 @@ def test_the_truth_names_the_motif_and_its_place() -> None:
     assert_share(int((found.motif == 2).sum()), int((found.signal == 2).sum()), 0.5)
 
 
-def test_anywhere_is_every_place_equally() -> None:
+def test_motifs_anywhere_begin_at_all_positions_equally_often() -> None:
     expected = {"A" * start + "WHC" + "A" * (7 - start): 1 / 8 for start in range(8)}
     assert_distributed(outcomes(always("WHC", position="anywhere"), "A" * 10), expected)
 
 
-def test_anywhere_a_motif_as_long_as_the_sequence_fits_once() -> None:
+def test_a_motif_as_long_as_the_sequence_begins_at_its_start() -> None:
     assert outcomes(always("WHC", position="anywhere"), "AAA", 99) == {"WHC": 99}
 
 
@@ -177,7 +178,7 @@ def test_anywhere_a_motif_as_long_as_the_sequence_fits_once() -> None:
         (18, {"107": 3, "109": 5, "114": 13}),
     ],
 )
-def test_imgt_positions_by_their_probabilities(length: int, inside: dict[str, int]) -> None:
+def test_imgt_positions_are_as_frequent_as_their_probabilities(length: int, inside: dict[str, int]) -> None:
     assert {position: find_imgt_index(position, length) for position in IMGT} == inside
     texts, found = implanted(always("LDR", position="imgt", imgt_positions=IMGT), ["A" * length] * 20_000)
     assert all(text[start : start + 3] == "LDR" for text, start in zip(texts, found.start.tolist(), strict=True))
@@ -186,7 +187,7 @@ def test_imgt_positions_by_their_probabilities(length: int, inside: dict[str, in
     assert_distributed(Counter(found.start.tolist()), expected)
 
 
-def test_where_an_imgt_position_is_missing_or_has_no_room_it_is_another() -> None:
+def test_another_position_is_drawn_if_an_imgt_position_is_missing_or_has_no_room() -> None:
     """In 10 residues 109 is missing; LDRW does not fit behind 114, index 6 or later."""
     assert find_imgt_index("109", 10) is None
     assert find_imgt_index("114", 10) == 5
@@ -198,7 +199,7 @@ def test_where_an_imgt_position_is_missing_or_has_no_room_it_is_another() -> Non
     assert_distributed(Counter(found.start.tolist()), {3: 0.3} | dict.fromkeys([1, 2, 4], 0.7 / 3))
 
 
-def test_where_no_other_position_is_left_the_named_ones_are_taken() -> None:
+def test_all_starts_are_equally_likely_if_every_start_is_a_listed_position() -> None:
     """In 5 residues LDR fits behind 104 only, at 105."""
     signal = always("LDR", position="imgt", imgt_positions={"105": 0.2})
     assert outcomes(signal, "ACCCA", 999) == {"ALDRA": 999}
@@ -228,7 +229,7 @@ def test_a_motif_that_is_too_long_is_not_implanted(position: str) -> None:
     assert texts[2::4] == ["A"] * 50
 
 
-def test_where_only_the_shorter_form_fits_only_it_is_implanted() -> None:
+def test_only_the_shorter_form_is_implanted_if_the_longer_one_does_not_fit() -> None:
     texts, found = implanted(always("SF(d)E"), ["AA"] * 20_000)
     assert_distributed(Counter(texts), {"AA": 0.5, "SE": 0.5})
     assert [text == "SE" for text in texts] == (found.signal == 1).tolist()
@@ -278,7 +279,7 @@ BUSY = (
 )
 
 
-def test_residues_of_others_are_untouched() -> None:
+def test_residues_outside_the_motif_stay() -> None:
     texts, found = implanted(BUSY, SEQUENCES)
     assert 0 < (found.signal == 0).sum() < len(texts)
     for before, after, signal, start in zip(SEQUENCES, texts, found.signal, found.start.tolist(), strict=True):
@@ -291,7 +292,7 @@ def test_residues_of_others_are_untouched() -> None:
 @pytest.mark.slow
 @given(st.permutations(range(200)), st.integers(0, 200))
 @settings(deadline=None, max_examples=15)
-def test_it_does_not_matter_which_rows_are_asked_for(order: list[int], n: int) -> None:
+def test_any_rows_alone_are_those_of_the_whole_repertoire(order: list[int], n: int) -> None:
     texts, found = implanted(BUSY, SEQUENCES)
     rows = np.array(order[:n], np.int64)
     some, some_found = implanted(BUSY, [SEQUENCES[row] for row in rows], rows=rows)
@@ -300,7 +301,7 @@ def test_it_does_not_matter_which_rows_are_asked_for(order: list[int], n: int) -
         assert column[rows].tolist() == other.tolist()
 
 
-def test_it_does_not_matter_how_many_threads_there_are() -> None:
+def test_the_number_of_threads_does_not_change_the_result() -> None:
     before = numba.get_num_threads()
     try:
         results = []
@@ -313,7 +314,7 @@ def test_it_does_not_matter_how_many_threads_there_are() -> None:
     assert all((a == b).all() for a, b in zip(results[0][1], results[1][1], strict=True))
 
 
-def test_no_sequences_and_no_signals() -> None:
+def test_without_sequences_or_signals_nothing_is_implanted() -> None:
     texts, found = implanted(BUSY, [])
     assert texts == []
     assert [len(column) for column in found] == [0, 0, 0]
@@ -337,6 +338,6 @@ def test_no_sequences_and_no_signals() -> None:
         ({"position": "imgt", "imgt_positions": {"107": 0.7, "108": 0.7}}, "expected at most 1 in total"),
     ],
 )
-def test_what_is_no_signal(options: dict[str, object], message: str) -> None:
+def test_invalid_signals_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         MotifSignal(**{"motifs": (Motif("LDR"),), "witness_rate": 0.1, **options})  # type: ignore[arg-type]

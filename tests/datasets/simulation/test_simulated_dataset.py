@@ -85,7 +85,9 @@ def assert_same_datasets(a: RepertoireDataset, b: RepertoireDataset) -> None:
         assert_same(left, right)
 
 
-def test_it_equals_the_container_written_from_it(simulated: SimulatedDataset, written: RepertoireDataset) -> None:
+def test_a_simulated_dataset_equals_the_container_written_from_it(
+    simulated: SimulatedDataset, written: RepertoireDataset
+) -> None:
     assert_same_datasets(simulated, written)
 
 
@@ -97,12 +99,12 @@ def test_an_empty_view_has_the_genes(simulated: SimulatedDataset, method: Classi
     method.prepare(simulated)  # it asks for the genes of an empty view
 
 
-def test_its_metadata_has_the_containers_types(simulated: SimulatedDataset, written: RepertoireDataset) -> None:
+def test_metadata_has_the_types_of_the_container(simulated: SimulatedDataset, written: RepertoireDataset) -> None:
     assert simulated.metadata.dtypes.to_dict() == written.metadata.dtypes.to_dict()
 
 
 @pytest.mark.parametrize("kind", ["slice", "list", "mask", "backwards", "none"])
-def test_its_parts_are_the_containers(simulated: SimulatedDataset, written: RepertoireDataset, kind: str) -> None:
+def test_views_equal_those_of_the_container(simulated: SimulatedDataset, written: RepertoireDataset, kind: str) -> None:
     mask = np.arange(12) % 3 == 1
     key = {"slice": slice(2, 9, 2), "list": [5, 0, 5], "mask": mask, "backwards": slice(None, None, -1), "none": []}[
         kind
@@ -127,18 +129,18 @@ def test_single_and_selected_repertoires_are_those_of_the_container(
         simulated[12]
 
 
-def test_a_pickled_dataset_makes_the_same(simulated: SimulatedDataset) -> None:
+def test_a_pickled_dataset_is_the_same(simulated: SimulatedDataset) -> None:
     assert_same_datasets(pickle.loads(pickle.dumps(simulated[3:6])), simulated[3:6])
 
 
 @pytest.mark.long
-def test_a_spawned_process_makes_the_same(simulated: SimulatedDataset) -> None:
+def test_a_spawned_process_gets_the_same_dataset(simulated: SimulatedDataset) -> None:
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
         made = executor.submit(simulated.__getitem__, 4).result()
     assert made.sequences.decode() == simulated[4].sequences.decode()
 
 
-def test_it_is_called_what_the_cohort_is_called() -> None:
+def test_a_simulated_dataset_has_the_name_of_its_cohort() -> None:
     assert repr(SimulatedDataset(replace(COHORT, name="mine"))) == "SimulatedDataset('mine', 12 repertoires)"
 
 
@@ -168,7 +170,7 @@ def test_sequences_are_looked_up_in_any_order(simulated: SimulatedDataset, writt
 
 
 @pytest.mark.parametrize("abundance", ABUNDANCE_MODES)
-def test_batches_are_the_containers(
+def test_batches_equal_those_of_the_container(
     simulated: SimulatedDataset, written: RepertoireDataset, abundance: AbundanceMode
 ) -> None:
     part = [7, 2, 9, 3]
@@ -193,7 +195,7 @@ def test_batches_are_the_containers(
     assert [collators[0].get_inverse_std(i) for i in range(4)] == [collators[1].get_inverse_std(i) for i in range(4)]
 
 
-def test_its_sequences_are_not_copied_to_a_device(simulated: SimulatedDataset) -> None:
+def test_simulated_sequences_are_not_copied_to_a_device(simulated: SimulatedDataset) -> None:
     assert choose_cache_device(simulated, "always", torch.device("cuda")) == torch.device("cpu")
 
 

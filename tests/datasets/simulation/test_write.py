@@ -203,7 +203,7 @@ def test_a_failure_leaves_the_old_container(tmp_path: Path) -> None:
     assert (tmp_path / "c.h5").read_bytes() == before
 
 
-def test_what_cannot_be_made_leaves_no_folder_behind(tmp_path: Path) -> None:
+def test_a_cohort_that_cannot_be_made_leaves_no_folder_behind(tmp_path: Path) -> None:
     cohort = replace(GERMLINE, background=SequencePool(tmp_path / "none.tsv"))
     with pytest.raises(InputError, match=r"none\.tsv: no such file"):
         write_airr(cohort, tmp_path / "airr")

@@ -57,7 +57,7 @@ def test_donors_of_both_classes_are_compared_with_themselves() -> None:
     assert compute_class_p_value(numbered(differences.tolist()), numbered([0.0] * 80)) == pytest.approx(expected)
 
 
-def test_nobody_to_compare() -> None:
+def test_the_p_value_is_nan_without_donors_of_both_classes() -> None:
     assert np.isnan(compute_class_p_value({1: 0.1}, {}))
     assert np.isnan(compute_class_p_value({}, {}))
 
