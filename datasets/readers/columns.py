@@ -20,6 +20,7 @@ from deeprc.errors import InputError, format_count
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.csv
 
 __all__ = [
     "check_column_names",
@@ -30,9 +31,9 @@ __all__ = [
 ]
 
 _QUOTE = ord('"')
-_SMALL_BYTES = 1 << 14
-_BYTES_PER_ROW, _BYTES_PER_NAME = 100, 200
-_UNCHECKED_BYTES = 1 << 28
+_SMALL_BYTES = 1 << 14  # largest block that is parsed without Arrow's parser
+_BYTES_PER_ROW, _BYTES_PER_NAME = 100, 200  # memory of a row besides its texts, and of a name of a vocabulary
+_UNCHECKED_BYTES = 1 << 28  # rows that need less memory are read without a look at the available memory
 
 
 def factorize(values: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -91,10 +92,11 @@ def read_columns(
         n_letters = 0
         for name in texts:
             for chunk in table.column(str(position[name])).chunks:
-                blocks_of[name].append(
-                    _convert_to_raw_texts(chunk) if quoted else _strip_quotes(_convert_to_raw_texts(chunk))
-                )
-                n_letters += len(blocks_of[name][-1].letters)
+                read_texts = _convert_to_raw_texts(chunk)
+                if not quoted:
+                    read_texts = _strip_quotes(read_texts)
+                blocks_of[name].append(read_texts)
+                n_letters += len(read_texts.letters)
         for name in coded:
             for chunk in table.column(str(position[name])).chunks:
                 codes[name].append(_encode_chunk(chunk, code_of[name], quoted))
@@ -144,7 +146,10 @@ def _concatenate_codes(codes: list[NDArray[np.int32]]) -> NDArray[np.int32]:
 
 
 def _parse_tables(header: Header, texts: set[int], coded: set[int]) -> Iterator[tuple[pa.Table, bool]]:
-    """Yield the needed columns of a table, block by block."""
+    """Yield the needed columns of a table, block by block, and whether Arrow has removed quotes from it.
+
+    `texts` and `coded` are the indices of the needed columns.
+    """
     import pyarrow as pa
     import pyarrow.csv
 
@@ -160,32 +165,36 @@ def _parse_tables(header: Header, texts: set[int], coded: set[int]) -> Iterator[
     for block, quoted in read_line_blocks(header):
         if block.isspace() and header.delimiter.encode() not in block:
             continue  # Arrow cannot read an empty block
-        small = None if quoted or len(block) > _SMALL_BYTES else _parse_small_table(block, header, positions, texts)
-        if small is not None:
-            yield small, quoted
-            continue
-        try:
-            table = pyarrow.csv.read_csv(
-                pa.BufferReader(block),
-                read_options=pyarrow.csv.ReadOptions(
-                    column_names=[str(position) for position in range(len(header.columns))],
-                    use_threads=False,
-                    block_size=len(block) + 1,
-                ),
-                parse_options=pyarrow.csv.ParseOptions(
-                    delimiter=header.delimiter, quote_char='"' if quoted else False, newlines_in_values=quoted
-                ),
-                convert_options=convert,
-            )
-        except pa.ArrowInvalid as error:
-            ragged = find_ragged_row(header)
-            if ragged is None:
-                raise InputError(f"{header.path}: cannot be read as a table: {error}") from error
-            raise InputError(
-                f"{header.path}: row {ragged[0]} has {format_count(ragged[1], 'field')}, the header has "
-                f"{len(header.columns)}; is the file cut short or damaged?"
-            ) from error
-        yield table, quoted
+        table = None if quoted or len(block) > _SMALL_BYTES else _parse_small_table(block, header, positions, texts)
+        yield _parse_block(block, header, convert, quoted=quoted) if table is None else table, quoted
+
+
+def _parse_block(block: bytes, header: Header, convert: pyarrow.csv.ConvertOptions, *, quoted: bool) -> pa.Table:
+    """Return the table of a block of lines by Arrow's parser; raise InputError that names the row if it cannot."""
+    import pyarrow as pa
+    import pyarrow.csv
+
+    read = pyarrow.csv.ReadOptions(
+        column_names=[str(position) for position in range(len(header.columns))],
+        use_threads=False,
+        block_size=len(block) + 1,
+    )
+    parse = pyarrow.csv.ParseOptions(
+        delimiter=header.delimiter, quote_char='"' if quoted else False, newlines_in_values=quoted
+    )
+    try:
+        return pyarrow.csv.read_csv(
+            pa.BufferReader(block), read_options=read, parse_options=parse, convert_options=convert
+        )
+    except pa.ArrowInvalid as error:
+        ragged = find_ragged_row(header)
+        if ragged is None:
+            raise InputError(f"{header.path}: cannot be read as a table: {error}") from error
+        row, n_fields = ragged
+        raise InputError(
+            f"{header.path}: row {row} has {format_count(n_fields, 'field')}, the header has {len(header.columns)}; "
+            "is the file cut short or damaged?"
+        ) from error
 
 
 def _parse_small_table(block: bytes, header: Header, positions: Sequence[int], texts: set[int]) -> pa.Table | None:
@@ -218,6 +227,7 @@ def _make_binary_array(values: Sequence[bytes]) -> pa.BinaryArray:
 
 
 def _convert_to_raw_texts(chunk: pa.BinaryArray) -> RawTexts:
+    """Return a column of Arrow as texts, copied out of the memory of its table."""
     _, offsets, data = chunk.buffers()
     bounds = np.frombuffer(offsets, np.int32, len(chunk) + 1, 4 * chunk.offset).astype(np.int64)
     letters = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)

@@ -221,24 +221,16 @@ def _test_clones(
         Number of clones that were written, and number of those that were tested.
     """
     n_units, n_labels = test.is_of_class.shape
-    last_seen = np.full(n_units, -1, np.int64)  # the last clone that each unit was seen to carry
-    clone_units, sums = np.zeros(n_units, np.int64), np.zeros(n_labels, np.int32)
+    last_clone_of_unit = np.full(n_units, -1, np.int64)
+    clone_units, class_carriers = np.zeros(n_units, np.int64), np.zeros(n_labels, np.int32)
     carriers, buffer = np.zeros(len(test.sizes), np.int64), np.zeros((2, n_units + 1))
     log_limit, n_found, n_tested = log(test.max_p) + 1e-9, 0, 0
     for clone in range(start, stop):
-        n = 0
-        for i in range(offsets[clone], offsets[clone + 1]):
-            unit = test.unit_of[repertoires[i]]
-            if unit >= 0 and last_seen[unit] != clone:
-                last_seen[unit] = clone
-                clone_units[n] = unit
-                n += 1
+        repertoires_of_clone = repertoires[offsets[clone] : offsets[clone + 1]]
+        n = _list_units(clone, repertoires_of_clone, test.unit_of, last_clone_of_unit, clone_units)
         if n < MIN_CARRIERS:
             continue
-        for k in range(len(carriers)):
-            carriers[k] = 0
-        for i in range(n):
-            carriers[test.strata[clone_units[i]]] += 1
+        _count_by_stratum(clone_units[:n], test.strata, carriers)
         if _find_lowest_log_p(carriers, test) > log_limit:
             continue
         n_tested += 1
@@ -246,28 +238,64 @@ def _test_clones(
         needed = low + length  # the smallest number of carriers of the class with a low p-value
         while needed > low and buffer[0, needed - 1 - low] <= test.max_p:
             needed -= 1
-        for j in range(n_labels):
-            sums[j] = 0
-        for i in range(n):
-            members = test.is_of_class[clone_units[i]]
-            for j in range(n_labels):
-                sums[j] += members[j]
-        for j in range(n_labels):
-            if sums[j] >= needed:
-                p_value = buffer[0, sums[j] - low]
-                index = _find_bin(p_value, counts.shape[1])
-                counts[j, index] += 1
-                if j == 0:
-                    indices_and_bins[0, n_found], indices_and_bins[1, n_found], p_values[n_found] = (
-                        clone,
-                        index,
-                        p_value,
-                    )
+        _count_of_class(clone_units[:n], test.is_of_class, class_carriers)
+        for labelling in range(n_labels):
+            if class_carriers[labelling] >= needed:
+                p_value = buffer[0, class_carriers[labelling] - low]
+                bin_index = _find_bin(p_value, counts.shape[1])
+                counts[labelling, bin_index] += 1
+                if labelling == 0:  # the true labels
+                    indices_and_bins[0, n_found] = clone
+                    indices_and_bins[1, n_found] = bin_index
+                    p_values[n_found] = p_value
                     n_found += 1
     return n_found, n_tested
 
 
+@njit(nogil=True)
+def _list_units(
+    clone: int,
+    repertoires: NDArray[np.int32],
+    unit_of: NDArray[np.int32],
+    last_clone_of_unit: Integers,
+    clone_units: Integers,
+) -> int:
+    """Write the different units of the repertoires that carry a clone to `clone_units`; return their number.
+
+    `last_clone_of_unit`, (U,), is the last clone for which a unit was written, so nothing is cleared for each clone.
+    """
+    n = 0
+    for repertoire in repertoires:
+        unit = unit_of[repertoire]
+        if unit >= 0 and last_clone_of_unit[unit] != clone:
+            last_clone_of_unit[unit] = clone
+            clone_units[n] = unit
+            n += 1
+    return n
+
+
+@njit(nogil=True)
+def _count_by_stratum(units: Integers, strata: Integers, counts: Integers) -> None:
+    """Write the number of units in each stratum, (K,)."""
+    for k in range(len(counts)):
+        counts[k] = 0
+    for unit in units:
+        counts[strata[unit]] += 1
+
+
+@njit(nogil=True)
+def _count_of_class(units: Integers, is_of_class: NDArray[np.uint8], counts: NDArray[np.int32]) -> None:
+    """Write the number of units that are of the class with each labelling, (1 + P,)."""
+    for labelling in range(len(counts)):
+        counts[labelling] = 0
+    for unit in units:
+        members = is_of_class[unit]
+        for labelling in range(len(counts)):
+            counts[labelling] += members[labelling]
+
+
 @njit(inline="always")
 def _find_bin(p_value: Any, n_bins: Any) -> Any:
-    depth = -np.log10(max(p_value, 10.0**-_DECADES)) * _BINS_PER_DECADE
-    return min(np.int64(depth), n_bins - 1)
+    """Return the index of the bin of a p-value."""
+    bins_below_1 = -np.log10(max(p_value, 10.0**-_DECADES)) * _BINS_PER_DECADE
+    return min(np.int64(bins_below_1), n_bins - 1)
