@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 LENIENT_THRESHOLDS = (0.6, 0.3)
-"""Thresholds for overshared clones only: few are overshared by chance, so they need little evidence from the labels.
+"""Thresholds for overshared and frequent clones only: few of them are shared by chance, so labels need to say little.
 
 If the classes are equally large, and 2 of 3 carriers (or 3 of 5) have the label, p is exactly 0.5. So a threshold of
 0.5 would depend on how p-values are rounded."""
@@ -32,6 +32,8 @@ THRESHOLDS_BY_KIND = {
     "exact": THRESHOLDS,
     "one substitution": THRESHOLDS,
     "overshared": (*LENIENT_THRESHOLDS, *THRESHOLDS),
+    "frequent": LENIENT_THRESHOLDS,
+    "most frequent": LENIENT_THRESHOLDS,
     "wildcard": THRESHOLDS,
     "cluster": THRESHOLDS,
 }
@@ -79,10 +81,10 @@ class HeldOutLosses(NamedTuple):
 def find_best_alternative(losses: HeldOutLosses, *, overshared_are_associated: bool) -> int:
     """Return the index of the alternative with the smallest mean loss, if it is clearly better than simpler ones.
 
-    Of equally good alternatives, the first is returned. One with overshared clones, wildcard clones or clusters must be
-    better than the best of those before by more than the standard error of the difference. Otherwise chance would often
-    choose it in small cohorts: overshared clones may have large p-values, and there are many more wildcard clones than
-    clones.
+    Of equally good alternatives, the first is returned. One with overshared clones, frequent clones, wildcard clones or
+    clusters must be better than the best of those before by more than the standard error of the difference. Otherwise
+    chance would often choose it in small cohorts: overshared and frequent clones may have large p-values, and there are
+    many more wildcard clones than clones.
 
     For overshared clones it is enough to be better, if a permutation test shows that they are associated with the label
     and if the best alternative before them is not itself better than no evidence by more than the standard error.
@@ -102,11 +104,11 @@ def find_best_alternative(losses: HeldOutLosses, *, overshared_are_associated: b
         start = _FIRST_OF_KIND[first]
         return start + int(np.argmin(means[start : _FIRST_OF_KIND[end] if end else None]))
 
-    best, overshared = find_best_of("exact", "overshared"), find_best_of("overshared", "wildcard")
+    best, overshared = find_best_of("exact", "overshared"), find_best_of("overshared", "frequent")
     others_are_convincing = _exceeds_standard_error(losses.baseline - by_alternative[best], losses.donors)
     if overshared_are_associated and not others_are_convincing and means[overshared] < means[best]:
         best = overshared
-    later = [overshared]
+    later = [overshared, find_best_of("frequent", "wildcard")]
     if len(means) == len(ALTERNATIVES):
         later += [find_best_of("wildcard", "cluster"), find_best_of("cluster")]
     for alternative in later:

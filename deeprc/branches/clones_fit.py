@@ -1,11 +1,11 @@
 """Fit of the branch `clones` to training repertoires: the choice of clones, of their match, and of their evidence.
 
 Each search is one direction of one output, see `clones_searches`. An alternative for it is a threshold of the p-value,
-with exact matches of all shared clones, also with one substitution, with exact matches of overshared clones alone, with
-wildcard clones, or with clusters. The alternative with the smallest loss on held-out repertoires is chosen, see
-`find_best_alternative`; clones and their evidence are then determined without the held-out fold. For the scores of each
-fold, and the decrease of its loss by them, the alternative is chosen by the losses of the other folds. But these losses
-depend on the labels of this fold, too, and so does the permutation test that can make the choice of overshared clones
+with exact matches of all shared clones, also with one substitution, with exact matches of overshared or frequent clones
+alone, with wildcard clones, or with clusters. The alternative with the smallest loss on held-out repertoires is chosen,
+see `find_best_alternative`; clones and their evidence are then determined without the held-out fold. For the scores of
+each fold, and the decrease of its loss by them, the alternative is chosen by the losses of the other folds. But these
+losses depend on the labels of this fold, too, and so does the permutation test that can make the choice of overshared clones
 easier. So cross-fitted scores of small cohorts are a little too good.
 
 Letters: B repertoires, n of them with a label; A alternatives, T outputs, F folds, J clones.
@@ -206,12 +206,13 @@ def _count_by_alternative(candidates: SearchCandidates, shared: SharedClones, sp
     The alternatives are those of `ALTERNATIVES`; those with wildcard clones and clusters are missing if these were not
     looked for. The last axis is the fold that is held out, as in `count_clones_out_of_fold`.
     """
-    search, overshared = candidates.search, special.overshared.without_any_carrier
+    search = candidates.search
     by_kind = [
         _count_out_of_fold(shared, search, THRESHOLDS_BY_KIND["exact"]),
         count_held_out_matches(candidates, THRESHOLDS_BY_KIND["one substitution"]),
-        _count_out_of_fold(overshared, search, THRESHOLDS_BY_KIND["overshared"]),
     ]
+    for kind, clones in special.list_often_shared().items():
+        by_kind.append(_count_out_of_fold(clones.without_any_carrier, search, THRESHOLDS_BY_KIND[kind]))
     if special.wildcards is not None:
         forms = special.wildcards.residues
         by_kind.append(_count_out_of_fold(special.wildcards, search, THRESHOLDS_BY_KIND["wildcard"], forms))

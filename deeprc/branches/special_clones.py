@@ -1,6 +1,6 @@
 """The clones that a search of the branch `clones` looks at beside the shared ones.
 
-They are overshared clones, wildcard clones, and clusters of clones.
+They are overshared clones, frequent clones, wildcard clones, and clusters of clones.
 
 Letters: M clones.
 """
@@ -15,7 +15,7 @@ import numpy as np
 
 from deeprc.arrays import Floats
 from deeprc.branches.clones_searches import CloneSearch
-from deeprc.branches.overshared_clones import OversharedClones, find_overshared_clones
+from deeprc.branches.overshared_clones import OversharedClones, find_frequent_clones, find_overshared_clones
 from deeprc.datasets.clones.clusters import CloneClusters, find_clone_clusters
 from deeprc.datasets.clones.grouping import CloneCarriers, SharedClones
 from deeprc.datasets.clones.hashed_sequences import MAX_SEQUENCES
@@ -31,19 +31,26 @@ class SpecialClones(NamedTuple):
 
     Attributes
     ----------
-    overshared
-        Overshared clones.
+    overshared, frequent, most_frequent
+        Overshared clones, and two sets of frequent clones.
     wildcards, clusters
         Wildcard clones, and clusters of clones; None if there are too many sequences.
     """
 
     overshared: OversharedClones
+    frequent: OversharedClones
+    most_frequent: OversharedClones
     wildcards: WildcardClones | None
     clusters: CloneClusters | None
 
     def find(self, kind: str) -> CloneCarriers | None:
         """Return the special clones of a kind of `ALTERNATIVES`; None if there are none of this kind."""
-        return {"overshared": self.overshared.all, "wildcard": self.wildcards, "cluster": self.clusters}.get(kind)
+        often_shared = {name: clones.all for name, clones in self.list_often_shared().items()}
+        return {**often_shared, "wildcard": self.wildcards, "cluster": self.clusters}.get(kind)
+
+    def list_often_shared(self) -> dict[str, OversharedClones]:
+        """Return the sets of clones that many donors share, by the kind of their alternatives."""
+        return {"overshared": self.overshared, "frequent": self.frequent, "most frequent": self.most_frequent}
 
 
 def find_special_clones(
@@ -68,6 +75,7 @@ def find_special_clones(
             special, rows = (
                 SpecialClones(
                     find_overshared_clones(shared, probabilities, search.dataset, search.groups),
+                    *find_frequent_clones(shared, search.dataset, search.groups),
                     find_wildcard_clones(search.dataset, fields),
                     find_clone_clusters(search.dataset, fields),
                 ),

@@ -270,8 +270,8 @@ def test_clusters_where_sequences_of_donors_are_connected(chained: RepertoireDat
     assert set(table["match"]) == {f"cluster {number}" for number in range(1, table["match"].nunique() + 1)}
     frames = [repertoire.to_frame() for repertoire in chained]
     for _, members in table.groupby("match"):
-        (sixth,) = set(members["junction_aa"].str[5])
-        carries = np.array([frame["junction_aa"].str.fullmatch(f"CASS.{sixth}{sixth}.HEQYF").any() for frame in frames])
+        assert len(set(members["junction_aa"].str[5:7])) == 1
+        carries = np.array([frame["junction_aa"].isin(members["junction_aa"]).any() for frame in frames])
         n_positive, n = int((carries & (Y == 1)).sum()), int(carries.sum())
         assert set(members["carriers_positive"]) == {n_positive}
         assert set(members["carriers_negative"]) == {n - n_positive}
@@ -333,6 +333,15 @@ def test_clusters_must_be_better_than_wildcard_clones() -> None:
     assert find_best(losses, np.arange(4)) == cluster
     losses[cluster] = [0.7, 1.6] * 2  # better than wildcard clones by 0.05, with a standard error of 0.2
     assert find_best(losses, np.arange(4)) == wildcard
+
+
+def test_frequent_clones_must_be_better_than_overshared_ones() -> None:
+    exact, overshared = ALTERNATIVES.index(("exact", 1e-6)), ALTERNATIVES.index(("overshared", 0.3))
+    frequent, losses = ALTERNATIVES.index(("most frequent", 0.6)), np.full((len(ALTERNATIVES), 4), 2.0)
+    losses[exact], losses[overshared], losses[frequent] = 1.5, [1.1, 1.3] * 2, [0.7, 0.9] * 2
+    assert find_best(losses, np.arange(4)) == frequent
+    losses[frequent] = [0.7, 1.6] * 2  # better than overshared clones by 0.05, with a standard error of 0.2
+    assert find_best(losses, np.arange(4)) == overshared
 
 
 def test_associated_overshared_clones_need_not_exceed_a_standard_error() -> None:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from deeprc.branches import junction_model
+from deeprc.branches import junction_model, overshared_clones
 from deeprc.branches.junction_model import JunctionModel, compute_log_probabilities
-from deeprc.branches.overshared_clones import compute_clone_probabilities, find_overshared_clones
+from deeprc.branches.overshared_clones import compute_clone_probabilities, find_frequent_clones, find_overshared_clones
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.clones.shared import find_shared_clones
 from deeprc.datasets.dataset import RepertoireDataset
@@ -162,3 +162,37 @@ def test_a_selection_of_clones_has_their_carriers(tmp_path: Path) -> None:
     assert dataset.take_clones(selected.representative).decode() == ["CAD", "CAA"]
     assert (selected.offsets.tolist(), selected.carriers.tolist()) == ([0, 2, 5], [1, 2, 0, 1, 2])
     assert len(clones.select(np.zeros(0, np.int64))) == 0
+
+
+def test_frequent_clones_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six clones of two to five repertoires, of which donors 0 and 1 have two each."""
+    carriers = {
+        "CAAF": [0, 1],
+        "CACF": [0, 1, 2],
+        "CADF": [2, 4, 5],
+        "CAEF": [0, 2, 4, 5],
+        "CAGF": [1, 3, 4],
+        "CAHF": [0, 2, 3, 4, 5],
+    }
+    dataset = write(tmp_path / "c.h5", [[name for name in carriers if i in carriers[name]] for i in range(6)])
+    shared = find_shared_clones(dataset, ())
+
+    def find(groups: np.ndarray | None = None) -> list[tuple[set[str], set[str]]]:
+        found = find_frequent_clones(shared, dataset, groups)
+        return [
+            (
+                set(dataset.take_clones(clones.all.representative).decode()),
+                set(dataset.take_clones(clones.without_any_carrier.representative).decode()),
+            )
+            for clones in found
+        ]
+
+    at_least_three = {"CACF", "CADF", "CAEF", "CAGF", "CAHF"}
+    assert find() == [(at_least_three, {"CAEF", "CAHF"})] * 2
+    monkeypatch.setattr(overshared_clones, "_MAX_FREQUENT", (4, 1))
+    assert find() == [({"CAEF", "CAHF"}, {"CAHF"}), ({"CAHF"}, set())]
+    # repertoires 0 and 1 are of one donor, and 2 and 3 of another one: of CAGF there are three donors, of CACF two
+    donors = np.array([0, 0, 1, 1, 2, 3])
+    assert find(donors) == [({"CADF", "CAEF", "CAGF", "CAHF"}, {"CAEF", "CAHF"}), (set(), set())]
+    monkeypatch.setattr(overshared_clones, "_MAX_FREQUENT", (0, 10))
+    assert find()[0] == (set(), set())
