@@ -5,8 +5,8 @@ with exact matches of all shared clones, also with one substitution, with exact 
 alone, with wildcard clones, or with clusters. The alternative with the smallest loss on held-out repertoires is chosen,
 see `find_best_alternative`; clones and their evidence are then determined without the held-out fold. For the scores of
 each fold, and the decrease of its loss by them, the alternative is chosen by the losses of the other folds. But these
-losses depend on the labels of this fold, too, and so does the permutation test that can make the choice of overshared clones
-easier. So cross-fitted scores of small cohorts are a little too good.
+losses depend on the labels of this fold, too, and so does the permutation test that can make the choice of overshared
+clones easier. So cross-fitted scores of small cohorts are a little too good.
 
 Letters: B repertoires, n of them with a label; A alternatives, T outputs, F folds, J clones.
 """
