@@ -17,7 +17,7 @@ __all__ = ["FitNote", "name_fit_notes", "show_fit_notes_once"]
 _HIDDEN_LOGGERS = ("deeprc.training.calibration", "deeprc.training.confirmation")
 """Loggers of notes that matter only to those who use the fitted network."""
 
-_SHOWN_LOGGERS = ("deeprc.branches.clones_fit", "deeprc.training.branch_start", "deeprc.training.network_start")
+_SHOWN_LOGGERS = ("deeprc.branches.special_clones", "deeprc.training.branch_start", "deeprc.training.network_start")
 """Loggers of notes that say what a method did or did not do with the cohort."""
 
 
