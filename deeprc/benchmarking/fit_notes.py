@@ -71,7 +71,10 @@ def _keep_note(record: logging.LogRecord) -> bool:
             return False
         shown.add(note)
     # estimators do not know the name of their target
-    record.msg, record.args = "In a fit of %s (which calls the target 'y'): %s", (method, record.getMessage())
+    record.msg, record.args = (
+        "In one fit of %s (others may differ; the target is called 'y' there): %s",
+        (method, record.getMessage()),
+    )
     return True
 
 

@@ -73,8 +73,8 @@ def test_each_method_shows_a_note_once(make: Callable[..., Job], caplog: pytest.
         START.info("target 'y' has 1 donors: too few")
     text = "target 'y' has %d donors: too few. Not used: %s"
     assert [record.message for record in caplog.records if record.levelname == "INFO"] == [
-        f"In a fit of a (which calls the target 'y'): {text % (1, 'b')}",
-        f"In a fit of b (which calls the target 'y'): {text % (2, 'a')}",
+        f"In one fit of a (others may differ; the target is called 'y' there): {text % (1, 'b')}",
+        f"In one fit of b (others may differ; the target is called 'y' there): {text % (2, 'a')}",
         "target 'y' has 1 donors: too few",
     ]
     assert caplog.messages.count("look at this") == Talkative.n_fits > 4
@@ -115,7 +115,7 @@ def test_calls_in_two_threads_do_not_disturb_each_other(caplog: pytest.LogCaptur
             thread.start()
         for thread in threads:
             thread.join()
-    noted = [f"In a fit of {method} (which calls the target 'y'): a note" for method in "ab"]
+    noted = [f"In one fit of {method} (others may differ; the target is called 'y' there): a note" for method in "ab"]
     assert sorted(caplog.messages) == [*noted, "a has ended", "b has ended"]
 
 
@@ -142,5 +142,8 @@ def test_the_fit_of_a_network_shows_its_notes_about_branches(
     with caplog.at_level("INFO", "deeprc"):
         assert "error" not in run_job(make("deeprc", 0, "final", network))
     shown = [record.message for record in caplog.records if record.name.startswith("deeprc.training")]
-    assert any(text.startswith("In a fit of deeprc (which calls the target 'y'): Branches used: ") for text in shown)
+    assert any(
+        text.startswith("In one fit of deeprc (others may differ; the target is called 'y' there): Branches used: ")
+        for text in shown
+    )
     assert not any("calibrated" in text for text in shown)
