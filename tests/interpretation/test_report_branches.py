@@ -17,6 +17,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.directions import list_directions
 from deeprc.interpretation.report import write_report
 from deeprc.interpretation.report.branch_tables import (
+    _keep_first_of_clusters,
     find_main_source,
     make_clone_tables,
     make_variation_sentence,
@@ -118,6 +119,22 @@ def test_directions_have_the_same_names_in_all_tables() -> None:
     assert (names["grade:mid", "up"], names["grade:mid", "down"]) == ("grade: mid", "grade: not mid")
     assert names["age", "down"] == "age: lower"
     assert name_directions([case]) == {("status=case", "up"): "case", ("status=case", "down"): "healthy"}
+
+
+def test_one_clone_of_each_cluster_is_shown() -> None:
+    stored = pd.DataFrame(
+        {
+            "junction_aa": ["CAAF", "CACF", "CADF", "CAEF", "CAGF", "CAHF"],
+            "output": "status=case",
+            "direction": ["up", "up", "up", "up", "down", "up"],
+            "match": ["cluster 2", "exact", "cluster 2", "cluster 1", "cluster 2", "exact"],
+        }
+    )
+    shown = _keep_first_of_clusters(stored)
+    assert shown["junction_aa"].tolist() == ["CAAF", "CACF", "CAEF", "CAGF", "CAHF"]
+    assert shown["match"].tolist() == [
+        *("cluster 2 (clones: 2)", "exact", "cluster 1 (clones: 1)", "cluster 2 (clones: 1)", "exact")
+    ]
 
 
 def test_clones_of_each_model(trained: Run) -> None:

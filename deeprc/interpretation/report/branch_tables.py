@@ -174,17 +174,30 @@ def _make_clone_table(stored: pd.DataFrame, tasks: Sequence[Task], table_index: 
         Column(
             "Match",
             is_number=False,
-            note="which sequences count: the same, or also with one substitution, or with any residue at one position",
+            note="which sequences count: the same, also with one substitution, with any residue at one position, or"
+            " members of a cluster, which are connected by substitutions and have their carriers and p in common",
         ),
         *(Column(heading) for heading in carriers.values()),
         Column("p", note="probability that chance alone relates the carriers so strongly to the label"),
         Column("q", note="expected share of false clones among all clones with this p or a smaller one"),
     ]
-    shown = stored[:_SHOWN]
+    without_others = _keep_first_of_clusters(stored)
+    shown = without_others[:_SHOWN]
     rows = [_make_clone_row(row, directions, [*genes], [*carriers]) for row in shown.to_dict("records")]
+    one_each = ", one of each cluster" * (len(without_others) < len(stored))
     quantity = "All" if len(shown) == len(stored) else f"The first {len(shown):,} of"
-    caption = f"{quantity} {len(stored):,} stored clones{carriers_of}"
+    caption = f"{quantity} {len(stored):,} stored clones{carriers_of}{one_each}"
     return make_sortable_table(f"clones-{table_index}", caption, columns, rows, stored)
+
+
+def _keep_first_of_clusters(stored: pd.DataFrame) -> pd.DataFrame:
+    """Return stored clones without all members of a cluster but the first, whose match says how many there are."""
+    cluster = [stored[column] for column in ("output", "direction", "match")]
+    is_member = stored["match"].str.startswith("cluster ")
+    sizes = stored.groupby(cluster)["match"].transform("size")
+    match = stored["match"].where(~is_member, stored["match"] + " (clones: " + sizes.astype(str) + ")")
+    is_other = is_member & stored.duplicated(["output", "direction", "match"])
+    return stored.assign(match=match)[~is_other]
 
 
 def _make_clone_row(
