@@ -176,13 +176,6 @@ def test_members_of_a_cluster_count_together(dataset: RepertoireDataset) -> None
     down = Memory(
         0, "down", "odds", ODDS.ravel(), clones.take(np.array([2, 0])), matches[::2], numbers[1:], numbers[1:] * 0.01
     )
-    assert find_first_of_cluster(np.array([EXACT, CLUSTER + 1, EXACT, CLUSTER, CLUSTER + 1])).tolist() == [
-        0,
-        1,
-        2,
-        3,
-        1,
-    ]
     branch = rebuilt(CloneBranch.of([up, down], 1), 1)
     hits = branch.find_clones_in(dataset[0])
     found = set(zip(hits.rows.tolist(), hits.clones.tolist(), hits.mismatches.tolist(), strict=True))
