@@ -174,8 +174,8 @@ def _make_clone_table(stored: pd.DataFrame, tasks: Sequence[Task], table_index: 
         Column(
             "Match",
             is_number=False,
-            note="which sequences count: the same, or also with one substitution, or with any residue at one position, or"
-            " those of a cluster",
+            note="which sequences count: the same, or also with one substitution, or with any residue at one position,"
+            " or all of a cluster",
         ),
         *(Column(heading) for heading in carriers.values()),
         Column("p", note="probability that chance alone relates the carriers so strongly to the label"),
