@@ -25,7 +25,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from deeprc.arrays import Floats
+from deeprc.arrays import Floats, index_connected
 from deeprc.branches.clones_description import ClonesDescription, MemoryDescription, parse_clones_description
 from deeprc.branches.clones_evidence import N_PARAMETERS, EvidenceDirection, EvidenceKind, compute_evidence
 from deeprc.branches.genes import check_some_genes_known
@@ -239,6 +239,24 @@ class CloneBranch(Branch):
         spans = self._list_memory_spans()
         return np.concatenate([start + find_first_of_cluster(matches[start:stop]) for *_, start, stop in spans])
 
+    def _find_first_of_hit_clusters(self, rows: NDArray[np.int64], clones: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the first clone in the cluster of each of n pairs of a sequence and a clone, (n,), or the clone.
+
+        Clusters of one memory that a sequence connects are one cluster. If the sequence were in a training repertoire,
+        they would be, so cross-fitted evidence counts them once, too.
+        """
+        first = self._find_first_of_clusters()[clones]
+        is_member = to_array(self.is_ball)[clones] >= CLUSTER
+        memory_stops = [span.stop for span in self._list_memory_spans()]
+        sequences = rows[is_member] * len(memory_stops) + np.searchsorted(memory_stops, clones[is_member], "right")
+        clusters, cluster = np.unique(first[is_member], return_inverse=True)
+        known, sequence = np.unique(sequences, return_inverse=True)
+        pairs = np.stack([cluster.ravel(), len(clusters) + sequence.ravel()])
+        group = index_connected(pairs, len(clusters) + len(known))[: len(clusters)]
+        _, first_of_group, group = np.unique(group, return_index=True, return_inverse=True)
+        first[is_member] = clusters[first_of_group][group.ravel()][cluster.ravel()]
+        return first
+
     def _prepare_search(self, repertoire: Repertoire) -> NeighbourSearch:
         """Return the search for the clones in repertoires, after a check that this one has some of their genes."""
         sequences = repertoire.container.sequences
@@ -257,7 +275,7 @@ class CloneBranch(Branch):
         rows, clones, mismatches = self._prepare_search(repertoire).find_in(repertoire, hashes)
         n = count_clones_of_repertoire(repertoire, fields, hashes)
         n_clones = len(self.carriers)
-        first_of_cluster = self._find_first_of_clusters()[clones]
+        first_of_cluster = self._find_first_of_hit_clusters(rows, clones)
         n_hits = np.bincount(first_of_cluster, minlength=n_clones)  # of each cluster, or clone without one
         evidence, scores_without_hits = np.zeros(n_clones), np.zeros(self.n_outputs)
         outputs = np.zeros(n_clones, np.int64)

@@ -189,12 +189,13 @@ def _run_search(
         scores[is_held_out] = held_out.scores[choose(losses.take(~is_held_out)), is_held_out]
     best = choose(losses)
     alternative = ALTERNATIVES[best]
+    tested = special.find(alternative.clones)
     return _SearchResult(
         search=search,
         alternative=alternative,
         parameters=fit_evidence(search.kind, search.direction, counts[best, :, -1], n_clones, search.values),
         final_matches=choose_final_matches(candidates),
-        tested=special.find(alternative.clones) or clones.shared,
+        tested=clones.shared if tested is None else tested,
         scores=scores,
         baseline_outputs=held_out.baseline_outputs,
     )

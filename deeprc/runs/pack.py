@@ -35,10 +35,11 @@ def pack_run(
 ) -> dict[str, int]:
     """Write a trained model into one file, which can be used like a run directory; `deeprc.pack` is this function.
 
-    The file has the configuration, the weights, the metrics, the clones that the model stores (each was found in at
-    least two donors, or in two repertoires if the run was trained without `group_by`), the summary of the training
-    repertoires (`shift.json`, rounded) and a model card. It has no ids, no labels, no digests and no hashes of
-    repertoires, no number of a single repertoire, no predictions and no paths.
+    The file has the configuration, the weights, the metrics, the clones that the model stores, the summary of the
+    training repertoires (`shift.json`, rounded) and a model card. Each clone was found in at least two donors, or in
+    two repertoires if the run was trained without `group_by`. Wildcard clones and members of clusters are an exception:
+    their junctions may be of one donor alone. The file has no ids, no labels, no digests and no hashes of repertoires,
+    no number of a single repertoire, no predictions and no paths.
 
     Parameters
     ----------
@@ -69,11 +70,7 @@ def pack_run(
     options = trained.settings.split_options
     options = replace(options, test=_remove_value(options.test))
     settings = replace(trained.settings, fingerprint="", device="auto", split_options=options)
-    if len(trained.clones()) and trained.group_by is None:
-        _logger.warning(
-            "%s: was trained without `group_by`: a stored clone may be of one donor with several samples",
-            folder,
-        )
+    _warn_of_clones_of_one_donor(trained, folder)
     contents = {
         CARD: make_model_card(trained, text).encode(),
         "config.yaml": settings.to_yaml().encode(),
@@ -88,6 +85,23 @@ def pack_run(
         contents[REFERENCE_FILE] = _anonymise_reference(reference)
     write_bundle(target, contents)
     return {name: len(data) for name, data in contents.items()}
+
+
+def _warn_of_clones_of_one_donor(run: Run, folder: Path) -> None:
+    """Warn if stored clones of a run may be of one donor alone."""
+    clones = run.clones()
+    if len(clones) and run.group_by is None:
+        _logger.warning(
+            "%s: was trained without `group_by`: a stored clone may be of one donor with several samples",
+            folder,
+        )
+    n_of_groups = 0 if clones.empty else int((~clones["match"].isin(["exact", "one substitution"])).sum())
+    if n_of_groups:
+        _logger.warning(
+            "%s: stored clones whose junction may be of one donor alone, because they match in groups: %s",
+            folder,
+            f"{n_of_groups:,}",
+        )
 
 
 def _remove_value(test: str | None) -> str | None:

@@ -176,13 +176,6 @@ def test_members_of_a_cluster_count_together(dataset: RepertoireDataset) -> None
     down = Memory(
         0, "down", "odds", ODDS.ravel(), clones.take(np.array([2, 0])), matches[::2], numbers[1:], numbers[1:] * 0.01
     )
-    assert find_first_of_cluster(np.array([EXACT, CLUSTER + 1, EXACT, CLUSTER, CLUSTER + 1])).tolist() == [
-        0,
-        1,
-        2,
-        3,
-        1,
-    ]
     branch = rebuilt(CloneBranch.of([up, down], 1), 1)
     hits = branch.find_clones_in(dataset[0])
     found = set(zip(hits.rows.tolist(), hits.clones.tolist(), hits.mismatches.tolist(), strict=True))
@@ -194,6 +187,20 @@ def test_members_of_a_cluster_count_together(dataset: RepertoireDataset) -> None
     np.testing.assert_allclose(hits.evidence, expected[hits.clones])
     assert branch.score(dataset[0])[0] == pytest.approx(two - one)
     assert branch.table(["a"])["match"].tolist() == ["cluster 1", "cluster 2", "cluster 1", "cluster 1", "cluster 1"]
+
+
+def test_clusters_that_a_sequence_connects_are_one(dataset: RepertoireDataset) -> None:
+    """CASSF and CAWSF are two clusters, which the rows 0, 3 and 7 connect: together they are one of seven pairs."""
+    clones = clone_set(("CASSF", "V1", "J1"), ("CDDDF", "V2", "J2"), ("CAWSF", "V1", "J1"))
+    matches, numbers = CLUSTER + np.arange(3), np.ones((3, 2), np.int64)
+    up = Memory(0, "up", "odds", ODDS.ravel(), clones, matches, numbers, numbers * 0.01)
+    one = Memory(0, "down", "odds", ODDS.ravel(), clones.take(np.array([2])), matches[:1], numbers[:1], numbers[:1])
+    branch = CloneBranch.of([up, one], 1)
+    hits = branch.find_clones_in(dataset[0])
+    two, single, none = odds(2, 7), odds(1, 7), odds(0, 7)
+    expected = np.array([(two - none) / 14, (two - none) / 2, (two - none) / 14, (none - single) / 3])
+    np.testing.assert_allclose(hits.evidence, expected[hits.clones])
+    assert branch.score(dataset[0])[0] == pytest.approx(two - single)
 
 
 def rebuilt(branch: CloneBranch, n_outputs: int = 3) -> CloneBranch:

@@ -383,6 +383,20 @@ def test_overshared_clones_are_tested_with_their_own_thresholds(
     assert tested == [(30, "up", lenient), (30, "down", lenient), (30, "up", every)]
 
 
+def test_a_kind_without_clones_tests_none(exact: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    def find_none(clones: SharedClones, *_: object) -> OversharedClones:
+        return OversharedClones(clones.select(np.zeros(0, np.int64)), clones.select(np.zeros(0, np.int64)))
+
+    n_tested: list[int] = []
+    monkeypatch.setattr(special_clones, "find_overshared_clones", find_none)
+    choose_alternative(monkeypatch, "overshared", 0.3)
+    monkeypatch.setattr(
+        clones_fit, "_select_results", lambda results: n_tested.extend(len(each.tested) for each in results) or []
+    )
+    assert fit_clones(make_cohort(exact, Y)) is None
+    assert n_tested == [0, 0]
+
+
 def test_overshared_clones_must_be_better_than_others() -> None:
     exact, overshared = ALTERNATIVES.index(("exact", 1e-6)), ALTERNATIVES.index(("overshared", 0.3))
     losses = np.full((len(ALTERNATIVES), 4), 2.0)
