@@ -339,9 +339,12 @@ def _describe_clones(run: Path) -> Iterator[str]:
     """Yield a line with the number of clones that the branch `clones` stores, if it stores any."""
     from deeprc.evaluation.stored_tables import read_clones
 
-    n_clones = len(read_clones(run / "clones.tsv"))
-    if n_clones:
-        yield f"public clones stored in the model: {n_clones:,}, see {run / 'clones.tsv'}"
+    clones = read_clones(run / "clones.tsv")
+    if len(clones):
+        members = clones[clones["match"].str.startswith("cluster ")]
+        n_clusters = len(members.drop_duplicates(["output", "direction", "match"]))
+        of_clusters = f" ({len(members):,} of them in {n_clusters:,} clusters)" if n_clusters else ""
+        yield f"public clones stored in the model: {len(clones):,}{of_clusters}, see {run / 'clones.tsv'}"
 
 
 def _describe_composition(run: Path) -> Iterator[str]:

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 import deeprc
 from deeprc.cli import main
 from deeprc.cli.attention import attention
+from deeprc.cli.train import _describe_clones
 from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.report.branch_tables import make_clone_tables
@@ -59,6 +60,18 @@ def test_the_stored_clones_are_those_of_the_model(run: Run) -> None:
     first = stored.sort_values("p_value", kind="stable")
     assert [row[0].value for row in table.rows] == first["junction_aa"].head(20).tolist()
     assert {row[3].text for row in table.rows} <= {"status: 1", "status: 0", "score: higher", "score: lower"}
+
+
+def test_the_command_says_how_many_clones_are_in_clusters(run: Run, tmp_path: Path) -> None:
+    table = pd.read_csv(run.path / "clones.tsv", sep="\t")
+    where = f"see {tmp_path / 'clones.tsv'}"
+    for matches, of_clusters in (([], ""), (["cluster 1", "cluster 2", "cluster 1"], " (3 of them in 2 clusters)")):
+        table["match"] = [*matches, *["exact"] * (len(table) - len(matches))]
+        table.to_csv(tmp_path / "clones.tsv", sep="\t", index=False)
+        lines = list(_describe_clones(tmp_path))
+        assert lines == [f"public clones stored in the model: {len(table)}{of_clusters}, {where}"]
+    (tmp_path / "clones.tsv").write_text("\t".join(table) + "\n")
+    assert list(_describe_clones(tmp_path)) == []
 
 
 def test_contributions_sum_to_the_outputs(run: Run, cohort: RepertoireDataset) -> None:
