@@ -192,6 +192,14 @@ def fix_folds(monkeypatch: pytest.MonkeyPatch, fold_of: dict[str, int]) -> None:
     monkeypatch.setattr(clones_searches, "assign_inner_folds", folds)
 
 
+def check_refits_without_a_fold(dataset: RepertoireDataset, folds: np.ndarray, fitted: FittedBranch) -> None:
+    """Assert that the cross-fitted scores of each fold are those of a fit without it."""
+    for fold in range(5):
+        kept = folds != fold
+        _, without = fit(dataset[kept], Y[kept])
+        np.testing.assert_allclose(scores_of(without, dataset[~kept]), fitted.scores[~kept], rtol=1e-9, atol=1e-12)
+
+
 def choose_alternative(monkeypatch: pytest.MonkeyPatch, clones: str, threshold: float) -> None:
     """Let the first search use this alternative, and keep its result alone."""
     index = ALTERNATIVES.index((clones, threshold))
@@ -209,10 +217,7 @@ def test_cross_fitted_scores_are_those_of_a_refit_without_the_fold(
     fix_folds(monkeypatch, dict(zip((each.digest() for each in dataset), folds.tolist(), strict=True)))
     fitted, branch = fit(dataset, Y)
     assert ("one substitution" in set(branch.table(["status"])["match"])) == substitution
-    for fold in range(5):
-        kept = folds != fold
-        _, without = fit(dataset[kept], Y[kept])
-        np.testing.assert_allclose(scores_of(without, dataset[~kept]), fitted.scores[~kept], rtol=1e-9, atol=1e-12)
+    check_refits_without_a_fold(dataset, folds, fitted)
     assert np.abs(scores_of(branch, dataset) - fitted.scores).max() > 0.01
 
 
@@ -249,10 +254,7 @@ def test_cross_fitted_scores_of_wildcard_clones(grouped: RepertoireDataset, monk
     fix_folds(monkeypatch, dict(zip((each.digest() for each in grouped), folds.tolist(), strict=True)))
     fitted, branch = fit(grouped, Y)
     assert all(match.startswith("any residue") for match in branch.table(["status"])["match"])
-    for fold in range(5):
-        kept = folds != fold
-        _, without = fit(grouped[kept], Y[kept])
-        np.testing.assert_allclose(scores_of(without, grouped[~kept]), fitted.scores[~kept], rtol=1e-9, atol=1e-12)
+    check_refits_without_a_fold(grouped, folds, fitted)
     assert np.abs(scores_of(branch, grouped) - fitted.scores).max() > 0.01
 
 
@@ -297,10 +299,7 @@ def test_cross_fitted_scores_of_clusters(chained: RepertoireDataset, monkeypatch
     folds = assign_inner_folds(chained, Y == 1, 5)
     fix_folds(monkeypatch, dict(zip((each.digest() for each in chained), folds.tolist(), strict=True)))
     fitted, _ = fit(chained, Y)
-    for fold in range(5):
-        kept = folds != fold
-        _, without = fit(chained[kept], Y[kept])
-        np.testing.assert_allclose(scores_of(without, chained[~kept]), fitted.scores[~kept], rtol=1e-9, atol=1e-12)
+    check_refits_without_a_fold(chained, folds, fitted)
 
 
 def find_best(losses: np.ndarray, donors: np.ndarray, *, associated: bool = False) -> int:
