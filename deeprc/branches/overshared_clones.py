@@ -1,4 +1,4 @@
-"""Clones that more donors carry than the probability of their junction explains, and clones that most donors carry.
+"""Clones that more donors carry than the probability of their junction explains, and clones with the most donors.
 
 Most clones that a few repertoires share are shared by chance, because their junctions are probable. If the junction of
 a shared clone is improbable, something else made the repertoires alike, such as an antigen that their donors met
@@ -94,7 +94,7 @@ def find_overshared_clones(
 def find_frequent_clones(
     clones: SharedClones, dataset: RepertoireDataset, groups: Integers | None
 ) -> tuple[OversharedClones, OversharedClones]:
-    """Find the clones that most donors carry: at most 20,000 of them, and at most 2,000.
+    """Find the clones with the most donors: at most 20,000 of them, and at most 2,000.
 
     Each of these sets has all clones of at least m donors. m is the smallest number, from 3 on, for which the set is
     small enough. If donors share few clones by chance, most of these clones are public, as overshared ones are, also
