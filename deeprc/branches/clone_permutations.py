@@ -23,7 +23,7 @@ from deeprc.groups import index_groups
 from deeprc.labels import find_canonical_order
 from deeprc.permutations import permute_labels
 
-__all__ = ["exceeds_permutations"]
+__all__ = ["can_be_permuted", "exceeds_permutations"]
 
 _N_PERMUTATIONS = 200
 _MAX_P_VALUE = 0.01
@@ -32,12 +32,17 @@ _BLOCK = 4096  # number of clones that are counted at a time
 _MIN_SPREAD = 0.5  # smallest standard deviation that a number of clones is compared with
 
 
+def can_be_permuted(search: CloneSearch) -> bool:
+    """Return whether the labels of a search can be permuted: it has at most 300 units, each of which counts once."""
+    return len(search.units.weight) <= _MAX_UNITS and bool((search.units.weight == 1).all())
+
+
 def exceeds_permutations(clones: CloneCarriers, search: CloneSearch, thresholds: Sequence[float]) -> bool:
     """Return whether more clones are associated with the labels than with permuted ones, at a level of 0.01.
 
     Donors exchange labels with donors that have about as many sequences, because larger repertoires share more clones.
     What is compared is the largest standardised number of associated clones over the thresholds. The result does not
-    depend on the order of the repertoires. It is False if there are more than 300 units.
+    depend on the order of the repertoires. It is False if the labels cannot be permuted.
 
     Parameters
     ----------
@@ -49,7 +54,7 @@ def exceeds_permutations(clones: CloneCarriers, search: CloneSearch, thresholds:
         Thresholds of the p-value below which a clone is associated, (V,).
     """
     units = search.units
-    if len(units.weight) > _MAX_UNITS or (units.weight != 1).any():
+    if not can_be_permuted(search):
         return False
     labels = _permute_labels(search).astype(np.float32)
     needed = search.test.find_critical_sums(list(thresholds), units.labels())

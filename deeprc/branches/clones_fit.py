@@ -27,7 +27,7 @@ from deeprc.arrays import Floats, Integers
 from deeprc.baselines.association_tests import adjust_by_benjamini_hochberg
 from deeprc.baselines.carrier_counts import AssociatedClones, find_associated_clones
 from deeprc.baselines.cross_fitted_clone_counts import count_clones_out_of_fold
-from deeprc.branches.clone_permutations import exceeds_permutations
+from deeprc.branches.clone_permutations import can_be_permuted, exceeds_permutations
 from deeprc.branches.clones import CLUSTER, CloneBranch, Memory, find_first_of_cluster
 from deeprc.branches.clones_alternatives import (
     ALTERNATIVES,
@@ -127,15 +127,18 @@ class _SearchResult:
         """Return whether the associated clones are evidence for the label of repertoires that they were not chosen on.
 
         Either cross-fitted scores are associated with the labels, by the z-score of Spearman's correlation, or there
-        are more associated clones than with permuted labels. Repertoires of one donor are not independent, see
-        `compute_association_z`.
+        are more associated clones than with permuted labels. Clusters need the latter, if labels can be permuted: they
+        have many carriers, so scores of different folds depend on each other, and their z-scores vary too much.
+        Repertoires of one donor are not independent, see `compute_association_z`.
         """
         if _compute_loss_decrease([self]) <= 0 or not self.parameters.any():
             return False
         scores, values = rankdata(self.scores), rankdata(self.search.values)
         z = compute_association_z(scores, values, self.search.groups)
         thresholds = THRESHOLDS_BY_KIND[self.alternative.clones]
-        return z > _MIN_Z or exceeds_permutations(self.tested, self.search, thresholds)
+        needs_permutations = self.alternative.clones == "cluster" and can_be_permuted(self.search)
+        is_associated = z > _MIN_Z and not needs_permutations
+        return is_associated or exceeds_permutations(self.tested, self.search, thresholds)
 
 
 def fit_clones(cohort: TrainingCohort) -> FittedBranch | None:

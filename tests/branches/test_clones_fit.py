@@ -302,6 +302,24 @@ def test_cross_fitted_scores_of_clusters(chained: RepertoireDataset, monkeypatch
     check_refits_without_a_fold(chained, folds, fitted)
 
 
+def test_clusters_need_more_than_cross_fitted_scores(
+    chained: RepertoireDataset, exact: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If labels can be permuted, a permutation test decides; clones that are matched exactly do not need it."""
+    alternatives = {"cluster": ("cluster", 0.001), "exact": ("exact", 0.001)}
+    monkeypatch.setattr(clones_fit, "exceeds_permutations", lambda *_: False)
+
+    def is_used(dataset: RepertoireDataset, kind: str) -> bool:
+        index = ALTERNATIVES.index(alternatives[kind])
+        monkeypatch.setattr(clones_fit, "find_best_alternative", lambda *_, **__: index)
+        return fit_clones(make_cohort(dataset, Y)) is not None
+
+    assert not is_used(chained, "cluster")
+    assert is_used(exact, "exact")
+    monkeypatch.setattr(clones_fit, "can_be_permuted", lambda _: False)
+    assert is_used(chained, "cluster")
+
+
 def find_best(losses: np.ndarray, donors: np.ndarray, *, associated: bool = False) -> int:
     """Return the best alternative if the loss without evidence is 2."""
     baseline = np.full(losses.shape[1], 2.0)
