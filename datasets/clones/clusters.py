@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from deeprc.arrays import index_connected
 from deeprc.compilation import open_threads
 from deeprc.datasets.alphabet import compute_offsets
-from deeprc.datasets.clones.grouping import CloneCarriers
+from deeprc.datasets.clones.grouping import CloneCarriers, take_segments
 from deeprc.datasets.clones.hashed_sequences import HashedSequences, hash_cohort
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequence_hash import leave_out_of_each
@@ -57,10 +57,8 @@ class CloneClusters(CloneCarriers):
 
     def list_members(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the members of some clusters, and for each the position of its cluster in `indices`, (n,) each."""
-        starts, sizes = self.member_offsets[indices], np.diff(self.member_offsets)[indices]
-        offsets = compute_offsets(sizes)
-        members = self.members[np.repeat(starts - offsets[:-1], sizes) + np.arange(offsets[-1])]
-        return members, np.repeat(np.arange(len(indices)), sizes)
+        members, offsets = take_segments(self.members, self.member_offsets, indices)
+        return members, np.repeat(np.arange(len(indices)), np.diff(offsets))
 
 
 def find_clone_clusters(dataset: RepertoireDataset, gene_fields: Sequence[str] = ()) -> CloneClusters | None:

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numba import uint64
@@ -40,7 +40,7 @@ from deeprc.datasets.parts import SequencesInParts
 from deeprc.datasets.sequences import SequenceArrays
 from deeprc.progress import Step, open_step
 
-__all__ = ["DEFAULT_MAX_HASHES", "CloneCarriers", "SharedClones", "find_repeated", "group_clones"]
+__all__ = ["DEFAULT_MAX_HASHES", "CloneCarriers", "SharedClones", "find_repeated", "group_clones", "take_segments"]
 
 DEFAULT_MAX_HASHES = 1 << 25
 """Number of hashes in memory at once, if nothing else is said."""
@@ -48,6 +48,16 @@ DEFAULT_MAX_HASHES = 1 << 25
 _BLOCK = 1 << 20  # number of sequences of a block, and of hashes of a range: these fit a processor's cache when sorted
 _ALL_BITS = np.uint64(2**64 - 1)
 _AnySequences = SequenceArrays | SequencesInParts
+_Number = TypeVar("_Number", bound=np.generic)
+
+
+def take_segments(
+    values: NDArray[_Number], offsets: NDArray[np.int64], indices: NDArray[np.int64]
+) -> tuple[NDArray[_Number], NDArray[np.int64]]:
+    """Return the values of some segments end to end, (n,), and their offsets; segment m begins at offsets[m]."""
+    starts, lengths = offsets[indices], np.diff(offsets)[indices]
+    taken = compute_offsets(lengths)
+    return values[np.repeat(starts - taken[:-1], lengths) + np.arange(taken[-1])], taken
 
 
 @dataclass(frozen=True)
@@ -72,10 +82,8 @@ class CloneCarriers:
 
     def select(self, indices: NDArray[np.int64]) -> CloneCarriers:
         """Return some of the clones, by their indices."""
-        starts, lengths = self.offsets[indices], np.diff(self.offsets)[indices]
-        offsets = compute_offsets(lengths)
-        carriers = np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
-        return CloneCarriers(self.representative[indices], offsets, self.carriers[carriers])
+        carriers, offsets = take_segments(self.carriers, self.offsets, indices)
+        return CloneCarriers(self.representative[indices], offsets, carriers)
 
 
 @dataclass(frozen=True)

@@ -233,29 +233,29 @@ class CloneBranch(Branch):
         hits, scores_without_hits = self._match_stored_clones(repertoire)
         return scores_without_hits + np.bincount(hits.outputs, hits.evidence, minlength=self.n_outputs)
 
-    def _find_first_of_clusters(self) -> NDArray[np.int64]:
-        """Return the result of `find_first_of_cluster` for all memories, as indices of all clones, (J,)."""
-        matches = to_array(self.is_ball)
-        spans = self._list_memory_spans()
-        return np.concatenate([start + find_first_of_cluster(matches[start:stop]) for *_, start, stop in spans])
+    def _join_hit_clusters(self, rows: NDArray[np.int64], clones: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the clone that stands for the cluster of each of n pairs of a sequence and a clone, (n,).
 
-    def _find_first_of_hit_clusters(self, rows: NDArray[np.int64], clones: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the first clone in the cluster of each of n pairs of a sequence and a clone, (n,), or the clone.
-
-        Clusters of one memory that a sequence connects are one cluster. If the sequence were in a training repertoire,
-        they would be, so cross-fitted evidence counts them once, too.
+        It is the same one for all pairs of a cluster; a clone without a cluster stands for itself. Clusters of one
+        memory that a sequence connects are one cluster. If the sequence were in a training repertoire, they would be,
+        so cross-fitted evidence counts them once, too.
         """
-        first = self._find_first_of_clusters()[clones]
-        is_member = to_array(self.is_ball)[clones] >= CLUSTER
-        memory_stops = [span.stop for span in self._list_memory_spans()]
-        sequences = rows[is_member] * len(memory_stops) + np.searchsorted(memory_stops, clones[is_member], "right")
-        clusters, cluster = np.unique(first[is_member], return_inverse=True)
-        known, sequence = np.unique(sequences, return_inverse=True)
-        pairs = np.stack([cluster.ravel(), len(clusters) + sequence.ravel()])
-        group = index_connected(pairs, len(clusters) + len(known))[: len(clusters)]
+        joined, matches = clones.copy(), to_array(self.is_ball)[clones]
+        members = np.flatnonzero(matches >= CLUSTER)
+        if len(members) == 0:
+            return joined
+        stops = [span.stop for span in self._list_memory_spans()]
+        memory = np.searchsorted(stops, clones[members], "right")
+        cluster, sequence = (
+            np.unique(np.stack([memory, values[members]]), axis=1, return_inverse=True)[1].ravel()
+            for values in (matches, rows)
+        )
+        n_clusters = int(cluster.max()) + 1
+        pairs = np.stack([cluster, n_clusters + sequence])
+        group = index_connected(pairs, int(pairs.max()) + 1)[cluster]
         _, first_of_group, group = np.unique(group, return_index=True, return_inverse=True)
-        first[is_member] = clusters[first_of_group][group.ravel()][cluster.ravel()]
-        return first
+        joined[members] = clones[members][first_of_group][group.ravel()]
+        return joined
 
     def _prepare_search(self, repertoire: Repertoire) -> NeighbourSearch:
         """Return the search for the clones in repertoires, after a check that this one has some of their genes."""
@@ -275,8 +275,8 @@ class CloneBranch(Branch):
         rows, clones, mismatches = self._prepare_search(repertoire).find_in(repertoire, hashes)
         n = count_clones_of_repertoire(repertoire, fields, hashes)
         n_clones = len(self.carriers)
-        first_of_cluster = self._find_first_of_hit_clusters(rows, clones)
-        n_hits = np.bincount(first_of_cluster, minlength=n_clones)  # of each cluster, or clone without one
+        joined = self._join_hit_clusters(rows, clones)
+        n_hits = np.bincount(joined, minlength=n_clones)  # of each cluster, or clone without one
         evidence, scores_without_hits = np.zeros(n_clones), np.zeros(self.n_outputs)
         outputs = np.zeros(n_clones, np.int64)
         for memory, parameters, start, stop in self._list_memory_spans():
@@ -285,7 +285,7 @@ class CloneBranch(Branch):
             scores_without_hits[memory.output] += without_hits
             evidence[start:stop] = (with_hits - without_hits) / max(k, 1)
             outputs[start:stop] = memory.output
-        shares = evidence[clones] / n_hits[first_of_cluster]
+        shares = evidence[clones] / n_hits[joined]
         return CloneHits(rows, clones, mismatches, outputs[clones], shares), scores_without_hits
 
     def table(self, output_names: Sequence[str]) -> pd.DataFrame:

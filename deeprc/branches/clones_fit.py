@@ -295,9 +295,8 @@ class _ChosenClones(NamedTuple):
         chosen = self.take(compute_content_order(self.clones, self.matches.clip(max=CLUSTER)))
         chosen = chosen.take(np.lexsort((find_first_of_cluster(chosen.matches), chosen.p_values)))
         matches, is_member = chosen.matches.copy(), chosen.matches >= CLUSTER
-        matches[is_member] = (
-            CLUSTER + np.unique(find_first_of_cluster(matches)[is_member], return_inverse=True)[1].ravel()
-        )
+        _, cluster = np.unique(find_first_of_cluster(matches)[is_member], return_inverse=True)
+        matches[is_member] = CLUSTER + cluster.ravel()
         return chosen._replace(matches=matches)
 
 

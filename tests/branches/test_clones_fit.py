@@ -17,7 +17,7 @@ from deeprc.baselines.carrier_counts import find_associated_clones
 from deeprc.baselines.inner_folds import assign_inner_folds
 from deeprc.baselines.public_clones import THRESHOLDS, PublicClones
 from deeprc.branches import clones_candidates, clones_fit, clones_matches, clones_searches, special_clones
-from deeprc.branches.clones import CloneBranch
+from deeprc.branches.clones import CloneBranch, find_first_of_cluster
 from deeprc.branches.clones_alternatives import ALTERNATIVES, HeldOutLosses, find_best_alternative
 from deeprc.branches.clones_candidates import NO_MATCH, CandidateNeighbours
 from deeprc.branches.clones_evidence import EvidenceKind, compute_evidence, fit_evidence
@@ -298,7 +298,8 @@ def test_cross_fitted_scores_of_clusters(chained: RepertoireDataset, monkeypatch
     choose_alternative(monkeypatch, "cluster", 0.001)
     folds = assign_inner_folds(chained, Y == 1, 5)
     fix_folds(monkeypatch, dict(zip((each.digest() for each in chained), folds.tolist(), strict=True)))
-    fitted, _ = fit(chained, Y)
+    fitted, branch = fit(chained, Y)
+    assert all(match.startswith("cluster ") for match in branch.table(["status"])["match"])
     check_refits_without_a_fold(chained, folds, fitted)
 
 
@@ -637,7 +638,8 @@ def test_numbers(varied: RepertoireDataset, tmp_path: Path) -> None:
     assert len(clones) > 5
     best = clones.iloc[0]
     carries = np.zeros(B, bool)
-    first_of_cluster = branch._find_first_of_clusters()
+    spans, matches = branch._list_memory_spans(), branch.is_ball.numpy()
+    first_of_cluster = np.concatenate([s.start + find_first_of_cluster(matches[s.start : s.stop]) for s in spans])
     hits = [first_of_cluster[branch.find_clones_in(repertoire).clones] for repertoire in varied]
     for i, clones_of in enumerate(hits):
         carries[i] = 0 in clones_of

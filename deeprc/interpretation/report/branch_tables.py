@@ -192,11 +192,11 @@ def _make_clone_table(stored: pd.DataFrame, tasks: Sequence[Task], table_index: 
 
 def _keep_first_of_clusters(stored: pd.DataFrame) -> pd.DataFrame:
     """Return stored clones without all members of a cluster but the first, whose match says how many there are."""
-    cluster = [stored[column] for column in ("output", "direction", "match")]
+    cluster = ["output", "direction", "match"]
     is_member = stored["match"].str.startswith("cluster ")
     sizes = stored.groupby(cluster)["match"].transform("size")
     match = stored["match"].where(~is_member, stored["match"] + " (clones: " + sizes.astype(str) + ")")
-    is_other = is_member & stored.duplicated(["output", "direction", "match"])
+    is_other = is_member & stored.duplicated(cluster)
     return stored.assign(match=match)[~is_other]
 
 
