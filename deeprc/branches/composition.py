@@ -7,9 +7,11 @@ and genes expanded clones have (`deeprc.branches.expansion`). With the mean x of
     n / (n + m) * weights . (x - mean),
 
 where n is the number of sequences and m is `NOISE_SEQUENCES`. The factor shrinks the scores of small repertoires, whose
-features are mostly noise. The branch also uses k-mers of one, two and three residues that begin a 4-mer: their
-frequencies are sums over 4-mers, so their weights are part of the weights of the 4-mers (see
-`deeprc.branches.composition_fit`).
+features are mostly noise. For B cells, a branch may count each clonal family once instead of each sequence: in n, and
+in the frequencies of k-mers and genes (`deeprc.branches.frequencies`).
+
+The branch also uses k-mers of one, two and three residues that begin a 4-mer: their frequencies are sums over 4-mers,
+so their weights are part of the weights of the 4-mers (see `deeprc.branches.composition_fit`).
 
 Letters: N sequences of one repertoire, T outputs, M 4-mers, G genes of one field, Q features of counts, E 3-mers.
 """
@@ -38,9 +40,10 @@ from deeprc.branches.composition_loops import (
 )
 from deeprc.branches.expansion import N_EXPANSION_KMERS, compute_expansion_scores, has_known_expansion
 from deeprc.branches.genes import check_some_genes_known
-from deeprc.branches.linear_function import KIND_NAMES, LinearFunction
+from deeprc.branches.linear_function import KIND_NAMES, LinearFunction, name_kind
 from deeprc.compilation import run_in_blocks
 from deeprc.datasets.categorical import Categorical
+from deeprc.datasets.clones.families import compute_family_weights
 from deeprc.datasets.dataset import Repertoire
 from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.documents import abbreviate, validate
@@ -78,6 +81,7 @@ class _Description:
     j_call: tuple[str, ...]
     abundances: bool = False  # models of earlier versions do not say it
     expansion: bool = False
+    families: bool = False
     doubtful: bool = False
 
 
@@ -94,6 +98,8 @@ class CompositionBranch(Branch):
         Whether the features of how unequal the counts are have weights.
     reads_expansion
         Whether the 3-mers and genes of expanded clones have weights.
+    counts_families
+        Whether each clonal family counts once in the frequencies of k-mers and genes, instead of each sequence.
     is_doubtful
         Whether the evidence for the branch is weak, see `Branch.is_doubtful`.
 
@@ -128,10 +134,12 @@ class CompositionBranch(Branch):
         *,
         reads_abundances: bool = False,
         reads_expansion: bool = False,
+        counts_families: bool = False,
         is_doubtful: bool = False,
     ) -> None:
         super().__init__()
         self._is_doubtful = is_doubtful
+        self.counts_families = counts_families
         self.reads_abundances, self.reads_expansion = reads_abundances, reads_expansion
         self.genes = {field: tuple((genes or {}).get(field, ())) for field in GENE_FIELDS}
         self.register_buffer("kmer_weights", torch.zeros(n_outputs, N_KMERS))
@@ -165,9 +173,8 @@ class CompositionBranch(Branch):
     def features(self) -> list[str]:
         """Which features have weights."""
         functions = [self.get_linear_function(output) for output in range(len(self.kmer_constants))]
-        return [
-            name for kind, name in KIND_NAMES.items() if any(getattr(function, kind).any() for function in functions)
-        ]
+        used = [kind for kind in KIND_NAMES if any(getattr(function, kind).any() for function in functions)]
+        return [name_kind(kind, of_families=self.counts_families) for kind in used]
 
     def get_linear_function(self, output: int) -> LinearFunction:
         """Return the weights of all features for one output in 64 bits; features that are not read have 0.
@@ -245,26 +252,38 @@ class CompositionBranch(Branch):
             arrays = repertoire.sequences.arrays([field for field, names in self.genes.items() if names])
             run_in_blocks(write_frequency_terms, n, _BLOCK, arrays, terms, contributions)
             if self.reads_expansion and has_known_expansion(repertoire.counts):
-                expansion_terms = self._compute_expansion_terms(repertoire, terms.scale)
+                scale = terms.scale * round(terms.factors.sum()) / n
+                expansion_terms = self._compute_expansion_terms(repertoire, scale)
                 run_in_blocks(add_expansion_terms, n, _BLOCK, arrays, expansion_terms, contributions)
         return contributions.T
 
     def _compute_frequency_terms(self, repertoire: Repertoire) -> FrequencyTerms:
         """Return what the k-mers and genes of a sequence of a repertoire add to the scores by their frequencies."""
+        factors = self.weigh_sequences(repertoire)
         constants = -to_array(self.kmer_constants)
         shares_by_field = []
         for field, names in self.genes.items():
             shares = np.zeros((len(constants), 0))
             if names:
-                shares, absent_sum = self._share_gene_scores(field, self._get_genes(repertoire, field))
+                shares, absent_sum = self._share_gene_scores(field, self._get_genes(repertoire, field), factors)
                 constants = constants + absent_sum
             shares_by_field.append(shares)
         if self.reads_abundances:
             constants = constants + self._score_abundances(repertoire.counts)
-        n = len(repertoire)
-        scale = 1 / (n + NOISE_SEQUENCES)  # the part of each sequence in n / (n + m)
+        n = round(factors.sum())
+        scale = 1 / (n + NOISE_SEQUENCES)  # the part of each sequence, or family, in n / (n + m)
         v_shares, j_shares = (shares * (n * scale) for shares in shares_by_field)
-        return FrequencyTerms(to_array(self.kmer_weights), scale, constants * scale, v_shares, j_shares)
+        return FrequencyTerms(factors, to_array(self.kmer_weights), scale, constants * scale, v_shares, j_shares)
+
+    def weigh_sequences(self, repertoire: Repertoire) -> Floats:
+        """Return how much each sequence of a repertoire counts in the frequencies of k-mers and genes, (N,).
+
+        Raises
+        ------
+        InputError
+            If each family counts once, and the repertoire's container lacks genes.
+        """
+        return compute_family_weights(repertoire) if self.counts_families else np.ones(len(repertoire))
 
     def _get_genes(self, repertoire: Repertoire, field: str) -> Categorical:
         """Return the genes of the sequences; raise InputError if the container has none, or none with a weight."""
@@ -298,7 +317,7 @@ class CompositionBranch(Branch):
         weights, centre = to_array(self.get_buffer("abundance_weights")), to_array(self.get_buffer("abundance_centre"))
         return np.asarray(weights @ np.nan_to_num(compute_log_top_shares(counts) - centre, nan=0.0))
 
-    def _share_gene_scores(self, field: str, calls: Categorical) -> tuple[Floats, Floats]:
+    def _share_gene_scores(self, field: str, calls: Categorical, factors: Floats) -> tuple[Floats, Floats]:
         """Divide the score of each gene among the sequences that have it.
 
         Parameters
@@ -307,6 +326,8 @@ class CompositionBranch(Branch):
             Field of the genes.
         calls
             Gene of each sequence of the repertoire.
+        factors
+            How much each sequence counts, (N,).
 
         Returns
         -------
@@ -316,7 +337,8 @@ class CompositionBranch(Branch):
         """
         code_of = {name: code for code, name in enumerate(calls.vocabulary)}
         codes = np.array([code_of.get(name, -1) for name in self.genes[field]], np.int64)  # -1: not in the vocabulary
-        counts = np.where(codes >= 0, calls.count_occurrences()[codes], 0)  # sequences with each gene, (G,)
+        of_vocabulary = np.rint(np.bincount(calls.codes, factors, minlength=len(calls.vocabulary)))
+        counts = np.where(codes >= 0, of_vocabulary[codes], 0)  # sequences, or families, with each gene, (G,)
         buffers = _GENE_BUFFERS[field]
         weights, centre = to_array(self.get_buffer(buffers.weights)), to_array(self.get_buffer(buffers.centre))
         gene_scores = weights * (compute_centred_log_ratios(counts[None])[0] - centre)  # (T, G)
@@ -329,7 +351,7 @@ class CompositionBranch(Branch):
         """Return the names of the genes, by field, what else has weights, and doubt; see `Branch`."""
         genes = {field: list(names) for field, names in self.genes.items()}
         reads = {"abundances": self.reads_abundances, "expansion": self.reads_expansion}
-        return {**genes, **reads, "doubtful": self.is_doubtful}
+        return {**genes, **reads, "families": self.counts_families, "doubtful": self.is_doubtful}
 
     @classmethod
     def from_description(cls, description: Any, n_outputs: int, where: str) -> CompositionBranch:
@@ -342,7 +364,7 @@ class CompositionBranch(Branch):
             if len(set(names)) < len(names) or "" in names:
                 raise InputError(f"{where}: {field}: expected different names, found {abbreviate(list(names))}")
         reads = {"reads_abundances": valid.abundances, "reads_expansion": valid.expansion}
-        return cls(n_outputs, genes, **reads, is_doubtful=valid.doubtful)
+        return cls(n_outputs, genes, **reads, counts_families=valid.families, is_doubtful=valid.doubtful)
 
     def check(self, where: str) -> None:
         """Raise InputError if a number is not finite; see `Branch`."""

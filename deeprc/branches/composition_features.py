@@ -34,16 +34,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.arrays import Flags, Floats, Integers
-from deeprc.baselines.gene_usage import compute_centred_log_ratios, count_named_genes, list_genes
+from deeprc.baselines.gene_usage import compute_centred_log_ratios, list_genes
 from deeprc.baselines.standardised_columns import ColumnScaling, StandardisedColumns
 from deeprc.branches.abundances import TOP_FRACTIONS, compute_log_top_shares_table
-from deeprc.branches.composition import NOISE_SEQUENCES, K
+from deeprc.branches.composition import NOISE_SEQUENCES
 from deeprc.branches.expansion import N_EXPANSION_KMERS, compute_expansion_table, compute_gene_expansion_table
+from deeprc.branches.frequencies import RepertoireFrequencies
 from deeprc.branches.frequency_precision import FrequencyPrecision
 from deeprc.branches.linear_function import Kind, LassoKind, LinearFunction, ModelKind
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.representations import compute_kmer_frequencies
 
 __all__ = ["CompositionFeatures"]
 
@@ -133,14 +133,14 @@ class _OverdispersedKmers:
     Parameters
     ----------
     table
-        Frequencies of all 3-mers, (B, E) float32.
+        RepertoireFrequencies of all 3-mers, (B, E) float32.
     weights, sizes
         Weight and number of sequences of each repertoire, (B,) each.
 
     Attributes
     ----------
     table
-        Frequencies of the overdispersed 3-mers, (B, F) float32.
+        RepertoireFrequencies of the overdispersed 3-mers, (B, F) float32.
     products
         Inner products between repertoires, (B, B), divided by the mean of their diagonal; None without such 3-mers.
     """
@@ -190,14 +190,18 @@ class CompositionFeatures:
     ----------
     dataset
         The B repertoires.
+    of_families
+        Whether each clonal family counts once in the frequencies of k-mers and genes, instead of each sequence.
     with_counts
         Whether the counts are read; if not, their features are constant.
 
     Attributes
     ----------
+    of_families
+        See above.
     size_weights
-        Weight of the features of each repertoire, n / (n + m), (B,), where n is its number of sequences and m is
-        `NOISE_SEQUENCES`.
+        Weight of the features of each repertoire, n / (n + m), (B,), where n is its number of sequences, or of
+        families, and m is `NOISE_SEQUENCES`.
     known_weights
         The same weights for each kind of features, where those of unknown features are 0.
     genes
@@ -208,8 +212,10 @@ class CompositionFeatures:
         Mean features, with the weights `size_weights`.
     """
 
-    def __init__(self, dataset: RepertoireDataset, *, with_counts: bool = True) -> None:
-        self.size_weights: Floats = dataset.n_sequences / (dataset.n_sequences + NOISE_SEQUENCES)
+    def __init__(self, dataset: RepertoireDataset, *, of_families: bool = False, with_counts: bool = True) -> None:
+        self.of_families = of_families
+        frequencies = RepertoireFrequencies(dataset, of_families=of_families)
+        self.size_weights: Floats = frequencies.sizes / (frequencies.sizes + NOISE_SEQUENCES)
         self.genes = {field: tuple(list_genes(dataset, field)) for field in dataset.gene_fields}
         weights = self.size_weights
         counts = _compute_count_tables(dataset, self.genes) if with_counts else _make_zeros(dataset, self.genes)
@@ -222,11 +228,11 @@ class CompositionFeatures:
             "expansion": weights * has_expansion,
             "gene_expansion": weights * has_expansion,
         }
-        kmers = _KmerFeatures(np.asarray(compute_kmer_frequencies(dataset, range(K))), weights)
-        self._overdispersed = _OverdispersedKmers(kmers.shorter, weights, dataset.n_sequences)
+        kmers = _KmerFeatures(frequencies.get_kmers(), weights)
+        self._overdispersed = _OverdispersedKmers(kmers.shorter, weights, frequencies.sizes)
         self._by_kind: dict[Kind, _KmerFeatures | _ScaledFeatures] = {
             "kmers": kmers,
-            "genes": _ScaledFeatures(_compute_gene_ratios(dataset, self.genes), weights, scale="standard"),
+            "genes": _ScaledFeatures(_compute_gene_ratios(frequencies, self.genes), weights, scale="standard"),
             "abundances": _ScaledFeatures(_fill_unknown(counts.top_shares, weights), weights, scale="standard"),
             "expansion": _KmerFeatures(_fill_unknown(counts.expansion, weights), weights),
             "gene_expansion": _ScaledFeatures(_fill_unknown(counts.gene_expansion, weights), weights, scale="common"),
@@ -307,12 +313,12 @@ def _make_zeros(dataset: RepertoireDataset, genes: Mapping[str, Sequence[str]]) 
     )
 
 
-def _compute_gene_ratios(dataset: RepertoireDataset, genes: Mapping[str, Sequence[str]]) -> Floats:
+def _compute_gene_ratios(frequencies: RepertoireFrequencies, genes: Mapping[str, Sequence[str]]) -> Floats:
     """Return the centred log-ratios of the usage of the genes of all fields, (B, G); the fields are end to end."""
     by_field = [
-        compute_centred_log_ratios(count_named_genes(dataset, field, names)) for field, names in genes.items() if names
+        compute_centred_log_ratios(frequencies.count_genes(field, names)) for field, names in genes.items() if names
     ]
-    return np.hstack([np.zeros((len(dataset), 0)), *by_field])
+    return np.hstack([np.zeros((len(frequencies.sizes), 0)), *by_field])
 
 
 def _sum_last_residue(table: NDArray[np.float32]) -> NDArray[np.float32]:

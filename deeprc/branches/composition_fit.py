@@ -28,6 +28,7 @@ from deeprc.branches.composition import CompositionBranch
 from deeprc.branches.composition_features import CompositionFeatures
 from deeprc.branches.composition_models import Models, list_models
 from deeprc.branches.donors import count_standard_errors, count_units
+from deeprc.branches.frequencies import has_families
 from deeprc.branches.linear_function import LinearFunction, ModelKind
 from deeprc.compilation import open_threads
 from deeprc.datasets.cache import digest_with_genes
@@ -51,8 +52,8 @@ _FEW_UNITS, _MIN_DOUBTFUL_STANDARD_ERRORS = 50, 1.0
 In so few repertoires the search finds strong motifs only; otherwise the network would learn from random weights alone.
 """
 
-_EXTRA_FOR_EXPANSION = 0.5
-"""Features of expanded clones need so many more standard errors, since with them there are twice as many models."""
+_EXTRA_EVIDENCE = 0.5
+"""Models of expanded clones, and of clonal families, need so many more standard errors: each is one more choice."""
 
 _SLOPE_PENALTY = 1e-2  # factor of the squared slope for standardised scores
 
@@ -70,8 +71,17 @@ def fit_composition(cohort: TrainingCohort, *, with_counts: bool = True) -> Fitt
     with_counts
         Whether features of the counts may be used.
     """
+    fits = []
+    for of_families in (False, True) if has_families(cohort.dataset) else (False,):
+        fit = _fit_branch(cohort, CompositionFeatures(cohort.dataset, of_families=of_families, with_counts=with_counts))
+        if fit is not None:
+            fits.append(fit)
+    return max(fits, key=lambda fit: (not fit.branch.is_doubtful, fit.loss_decreases.sum()), default=None)
+
+
+def _fit_branch(cohort: TrainingCohort, features: CompositionFeatures) -> FittedBranch | None:
+    """Return the branch that is learned from these features; None if it predicts no output."""
     n_outputs = sum(task.n_outputs for task in cohort.tasks)
-    features = CompositionFeatures(cohort.dataset, with_counts=with_counts)
     models: list[_FittedOutput | None] = []
     for column, task in enumerate(cohort.tasks):
         models += _fit_task(features, cohort, cohort.labels[:, column], task)
@@ -124,6 +134,7 @@ def _make_branch(
         features.genes if kinds & {"genes", "gene_expansion"} else {},
         reads_abundances="abundances" in kinds,
         reads_expansion=bool(kinds & {"expansion", "gene_expansion"}),
+        counts_families=features.of_families,
         is_doubtful=is_doubtful,
     )
     for output, model in models:
@@ -210,6 +221,11 @@ class _Setting(NamedTuple):
     loss_decreases: Floats
 
     @property
+    def of_families(self) -> bool:
+        """Whether each clonal family counts once in the models."""
+        return self.models.features.of_families
+
+    @property
     def reads_expansion(self) -> bool:
         """Whether the models have features of expanded clones."""
         return not {"expansion", "gene_expansion"}.isdisjoint(self.models.kinds)
@@ -248,7 +264,8 @@ def _choose_setting(
 ) -> tuple[_Setting, float]:
     """Return the setting that lowers the mean loss most, and the evidence that it does so, in standard errors.
 
-    If it reads features of expanded clones and the evidence is not clear, it may be the best setting without them.
+    Models of expanded clones or clonal families have `_EXTRA_EVIDENCE` less. If the setting reads features of expanded
+    clones and the evidence is not clear, it may be the best setting without them.
 
     Parameters
     ----------
@@ -262,7 +279,7 @@ def _choose_setting(
 
     def measure(setting: _Setting) -> tuple[_Setting, float]:
         evidence = count_standard_errors(setting.loss_decreases, groups)
-        return setting, evidence - _EXTRA_FOR_EXPANSION * setting.reads_expansion
+        return setting, evidence - _EXTRA_EVIDENCE * (setting.reads_expansion + setting.of_families)
 
     best = measure(_find_lowest_loss(settings))
     without_expansion = [setting for setting in settings if not setting.reads_expansion]

@@ -34,10 +34,12 @@ _EXPANSION_PLACE_VALUE = _N_LETTERS ** (EXPANSION_K - 1)
 class FrequencyTerms(NamedTuple):
     """The amounts that the k-mers and genes of a sequence add to the scores by their frequencies in the repertoire.
 
-    A sequence adds constants + scale * (sum of the weights of its k-mers) + the shares of its V gene and its J gene.
+    A sequence adds factor * (constants + scale * (sum of the weights of its k-mers) + shares of its V gene and J gene).
 
     Attributes
     ----------
+    factors
+        Factor of each sequence, (N,): its share of its clonal family, or 1.
     kmer_weights, scale
         Weights of the 4-mers, (T, M), and their common factor.
     constants
@@ -46,6 +48,7 @@ class FrequencyTerms(NamedTuple):
         Amount that a sequence adds by the code of its gene, (T, vocabulary); (T, 0) if genes have no weights.
     """
 
+    factors: Floats
     kmer_weights: NDArray[np.float32]
     scale: float
     constants: Floats
@@ -112,7 +115,7 @@ def write_frequency_terms(
                 total += terms.v_shares[output, v[row]]
             if has_j:
                 total += terms.j_shares[output, j[row]]
-            contributions[output, row] = total
+            contributions[output, row] = terms.factors[row] * total
 
 
 @njit(nogil=True)

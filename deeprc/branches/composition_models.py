@@ -65,12 +65,15 @@ class Models(ABC):
 
     Attributes
     ----------
+    features
+        Features of the B repertoires.
     Cs
         Values of C, ascending, (V,).
     kinds
         Kinds of the features.
     """
 
+    features: CompositionFeatures
     Cs: ClassVar[Sequence[float]]
     kinds: tuple[ModelKind, ...]
 

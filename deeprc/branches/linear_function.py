@@ -11,7 +11,7 @@ from typing import Literal
 
 from deeprc.arrays import Floats
 
-__all__ = ["KIND_NAMES", "Kind", "LassoKind", "LinearFunction", "ModelKind"]
+__all__ = ["KIND_NAMES", "Kind", "LassoKind", "LinearFunction", "ModelKind", "name_kind"]
 
 Kind = Literal["kmers", "genes", "abundances", "expansion", "gene_expansion"]
 """A kind of features."""
@@ -30,6 +30,11 @@ KIND_NAMES: Mapping[Kind, str] = {
     "gene_expansion": "genes weighted by counts",
 }
 """What logs and tables call the kinds of features."""
+
+
+def name_kind(kind: Kind, *, of_families: bool) -> str:
+    """Return what logs call a kind of features of sequences, or of clonal families."""
+    return f"{KIND_NAMES[kind]} of clonal families" if of_families and kind in ("kmers", "genes") else KIND_NAMES[kind]
 
 
 @dataclass(frozen=True)

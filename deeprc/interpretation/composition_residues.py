@@ -10,6 +10,8 @@ Letters: n sequences, L positions of the longest, T outputs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from deeprc.arrays import Floats
@@ -19,7 +21,7 @@ from deeprc.branches.linear_function import Kind
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.interpretation.sequence_index import SequenceIndex
-from deeprc.runs.composition_weights import list_weighted_branches
+from deeprc.runs.composition_weights import WeightedBranch, list_weighted_branches
 from deeprc.training.model import Model
 
 __all__ = ["attribute_composition"]
@@ -45,6 +47,23 @@ def attribute_composition(
         Index of the output.
     """
     branches = list_weighted_branches(model)
+    attributions: Floats | None = None
+    for counts_families in {branch.branch.counts_families for branch in branches} or {False}:
+        alike = [branch for branch in branches if branch.branch.counts_families == counts_families]
+        added = _attribute_branches(alike, dataset, index, background, output)
+        attributions = added if attributions is None else attributions + added
+    assert attributions is not None
+    return attributions
+
+
+def _attribute_branches(
+    branches: Sequence[WeightedBranch],
+    dataset: RepertoireDataset,
+    index: SequenceIndex,
+    background: Floats,
+    output: int,
+) -> Floats:
+    """Return what `attribute_composition` returns, for branches that all count each family once, or none does."""
 
     def sum_weights(kind: Kind, k: int) -> Floats:
         """Return the weights of k-mers, (20 ** k,), relative to the expected weight of a k-mer of average residues."""
@@ -56,11 +75,14 @@ def attribute_composition(
     for position, items in index.group_by_repertoire():
         repertoire = dataset[position]
         scores = compute_expansion_scores(repertoire.counts) if expansion.any() else np.zeros(len(repertoire))
+        factors = branches[0].branch.weigh_sequences(repertoire) if branches else np.ones(len(repertoire))
+        size = round(factors.sum())
+        scores *= size / len(repertoire)
         for item, row in zip(items.tolist(), index.rows[items].tolist(), strict=True):
-            added = _distribute_weights(repertoire, row, kmers, K)
+            added = factors[row] * _distribute_weights(repertoire, row, kmers, K)
             if scores[row] != 0:
                 added += scores[row] * _distribute_weights(repertoire, row, expansion, EXPANSION_K)
-            sequence_attributions[item] = added / (len(repertoire) + NOISE_SEQUENCES)
+            sequence_attributions[item] = added / (size + NOISE_SEQUENCES)
     attributions = np.full((len(index), max(map(len, sequence_attributions), default=0)), np.nan)
     for item, sequence_values in enumerate(sequence_attributions):
         attributions[item, : len(sequence_values)] = sequence_values

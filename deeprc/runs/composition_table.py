@@ -22,16 +22,16 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.arrays import Floats
-from deeprc.baselines.gene_usage import compute_centred_log_ratios, count_named_genes, list_genes
+from deeprc.baselines.gene_usage import compute_centred_log_ratios, list_genes
 from deeprc.branches.abundances import TOP_FRACTIONS, compute_log_top_shares_table
 from deeprc.branches.composition import K
 from deeprc.branches.expansion import EXPANSION_K, compute_expansion_table, compute_gene_expansion_table
+from deeprc.branches.frequencies import RepertoireFrequencies
 from deeprc.branches.genes import check_some_genes_known
 from deeprc.branches.linear_function import KIND_NAMES, Kind
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import list_kmers
-from deeprc.datasets.representations import compute_kmer_frequencies
 from deeprc.outputs import list_output_names
 from deeprc.progress import track
 from deeprc.runs.composition_weights import WeightedBranch, list_weighted_branches
@@ -74,9 +74,10 @@ def make_composition_table(model: Model, dataset: RepertoireDataset, *, top: int
       median, and over the others. Repertoires without known counts or genes are left out where these are needed. The
       feature is, by its kind,
 
-      - the number of occurrences of the k-mer in a sequence, on average over the sequences. A k-mer of fewer than 4
-        residues is counted as the beginning of 4-mers, so not where fewer than 4 residues are left;
-      - the share of the gene among the sequences whose gene is known;
+      - the number of occurrences of the k-mer in a sequence, on average over the sequences (or over clonal families, if
+        the branch counts each once). A k-mer of fewer than 4 residues is counted as the beginning of 4-mers, so not
+        where fewer than 4 residues are left;
+      - the share of the gene among the sequences (or clonal families) whose gene is known;
       - the share of all counts;
       - the number of occurrences of the k-mer or gene in a sequence times the expansion score of the sequence, on
         average over the sequences. These k-mers have at most 3 residues.
@@ -158,14 +159,12 @@ def _measure_kmers(
     members: Sequence[WeightedBranch], dataset: RepertoireDataset, groups: NDArray[np.bool_]
 ) -> Iterator[_Effects]:
     """Yield the effects of the k-mers of each length, and of those of expanded clones."""
-    kmers = sum(member.weigh("kmers") for member in members)
-    if np.any(kmers):
-
-        def read_kmers(start: int, stop: int) -> Floats:
-            """Return some columns, because all together may be many gigabytes."""
-            return np.asarray(compute_kmer_frequencies(dataset, range(K), kmers=np.arange(start, stop)), np.float64)
-
-        yield from _measure_nested("kmers", K, read_kmers, np.asarray(kmers), groups)
+    counted_alike = [
+        [member for member in members if member.branch.counts_families == of_families] for of_families in (False, True)
+    ]
+    measured = [list(_measure_frequent_kmers(alike, dataset, groups)) for alike in counted_alike if alike]
+    for of_one_length in zip(*filter(None, measured), strict=True):
+        yield from _add_members(of_one_length)
     expansion = sum(member.weigh("expansion") for member in members)
     if np.any(expansion):
         table = compute_expansion_table(dataset)
@@ -179,6 +178,21 @@ def _measure_kmers(
             yield from _measure_nested(
                 "expansion", EXPANSION_K, read_expansion, np.asarray(expansion), groups[..., is_known]
             )
+
+
+def _measure_frequent_kmers(
+    members: Sequence[WeightedBranch], dataset: RepertoireDataset, groups: NDArray[np.bool_]
+) -> Iterator[_Effects]:
+    """Yield the effects of the k-mers of each length in branches that all count each family once, or none does."""
+    weights = np.asarray(sum(member.weigh("kmers") for member in members))
+    if weights.any():
+        frequencies = RepertoireFrequencies(dataset, of_families=members[0].branch.counts_families)
+
+        def read_kmers(start: int, stop: int) -> Floats:
+            """Return some columns, because all together may be many gigabytes."""
+            return frequencies.get_kmers(np.arange(start, stop)).astype(np.float64)
+
+        yield from _measure_nested("kmers", K, read_kmers, weights, groups)
 
 
 def _measure_nested(
@@ -266,14 +280,15 @@ def _measure_genes(
     """Yield the effects of the genes. Log-ratios depend on all genes of a branch, so each branch is measured alone."""
     member_effects: list[_Effects] = []
     for member in members:
+        frequencies = RepertoireFrequencies(dataset, of_families=member.branch.counts_families)
         weights, start = member.weigh("genes"), 0
         for field, names in member.branch.genes.items():
             field_weights, start = weights[:, start : start + len(names)], start + len(names)
             if field_weights.any():
-                counts = count_named_genes(dataset, field, names)
+                counts = frequencies.count_genes(field, names)
                 features = compute_centred_log_ratios(counts)
                 effects = _compute_effects_of_outputs(features, field_weights)
-                n_known = count_named_genes(dataset, field, list_genes(dataset, field)).sum(axis=1)
+                n_known = frequencies.count_genes(field, list_genes(dataset, field)).sum(axis=1)
                 is_known = n_known > 0
                 shares = counts[is_known] / n_known[is_known, None]
                 member_effects.append(_Effects("genes", names, effects, _average_groups(shares, groups[..., is_known])))

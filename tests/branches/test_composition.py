@@ -11,9 +11,11 @@ import pytest
 import torch
 
 from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch
+from deeprc.branches.expansion import compute_expansion_scores
 from deeprc.branches.fit import attach_described_branches, describe_branches
 from deeprc.branches.linear_function import LinearFunction
 from deeprc.datasets.categorical import Categorical
+from deeprc.datasets.clones.families import compute_family_weights, find_families
 from deeprc.datasets.dataset import Repertoire
 from deeprc.datasets.kmers import count_kmers, list_kmers
 from deeprc.datasets.parts import RepertoireInMemory
@@ -87,6 +89,78 @@ def test_contributions_sum_to_the_linear_function_of_the_features() -> None:
     np.testing.assert_array_equal(branch.score(repertoire(sequences)), contributions.sum(axis=0))
 
 
+def draw_families(n_families: int = 300, seed: int = 0) -> Sequences:
+    """Draw families of one to five sequences, with genes and counts."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 6, n_families)
+    ancestors = Sequences.encode(random_sequences(rng, n_families, low=10)).take(
+        np.repeat(np.arange(n_families), sizes)
+    )
+    residues = ancestors.residues.copy()
+    residues[ancestors.offsets[1:] - 2] = rng.integers(0, 20, len(ancestors))  # one substitution
+    genes = {
+        "v_call": Categorical(
+            np.repeat(rng.integers(0, 4, n_families), sizes).astype(np.uint16), ("", *GENES["v_call"])
+        ),
+        "j_call": Categorical(np.repeat(rng.integers(0, 2, n_families), sizes).astype(np.uint16), (*GENES["j_call"],)),
+    }
+    counts = rng.integers(1, 50, len(ancestors)).astype(np.uint32)
+    return Sequences(residues, ancestors.offsets, counts).with_genes(genes)
+
+
+def test_families_that_count_once_sum_to_the_linear_function_of_their_features() -> None:
+    sequences = draw_families()
+    drawn_repertoire = repertoire(sequences)
+    branch = CompositionBranch(2, GENES, reads_expansion=True, counts_families=True)
+    generator = torch.Generator().manual_seed(1)
+    for buffer in branch.buffers():
+        buffer.normal_(generator=generator)
+    weights = compute_family_weights(drawn_repertoire)
+    n, n_families = len(sequences), len(np.unique(find_families(sequences)))
+    assert n_families < 0.5 * n
+    kmers = np.zeros(20**4)
+    for row, weight in enumerate(weights):
+        kmers += weight * count_kmers(sequences.take(np.array([row])).residues, sequences.lengths[row : row + 1])
+    expected = branch.kmer_weights.double().numpy() @ (kmers / n_families) - branch.kmer_constants.numpy()
+    scores = compute_expansion_scores(sequences.counts)
+    for field, names in GENES.items():
+        is_gene = sequences.genes[field].names()[:, None] == np.array(names)
+        logarithms = np.log(weights @ is_gene + 0.5)
+        ratios = logarithms - logarithms.mean() - branch.get_buffer(f"{field}_centre").numpy()
+        expected += branch.get_buffer(f"{field}_weights").numpy() @ ratios
+        expected += branch.get_buffer(f"{field}_expansion_weights").numpy() @ (scores @ is_gene / n)
+    kmers_of_expanded = np.zeros(20**3)
+    for row, score in enumerate(scores):
+        residues = sequences.take(np.array([row])).residues
+        kmers_of_expanded += score * count_kmers(residues, sequences.lengths[row : row + 1], (0, 1, 2))
+    expected += branch.get_buffer("expansion_weights").double().numpy() @ (kmers_of_expanded / n)
+    expected -= branch.get_buffer("expansion_constants").numpy()
+    contributions = branch.compute_contributions(drawn_repertoire)
+    expected *= n_families / (n_families + NOISE_SEQUENCES)
+    np.testing.assert_allclose(contributions.sum(axis=0), expected, rtol=1e-9)
+
+
+def test_a_copy_with_a_substitution_changes_no_gene_usage_of_families() -> None:
+    """A family's second sequence takes half of the part of the first; other sequences keep theirs."""
+    branch = CompositionBranch(1, GENES, counts_families=True)
+    branch.get_buffer("v_call_weights")[:] = torch.tensor([[1.0, -2.0, 3.0]])
+    sequences = draw_families().take(np.arange(200))
+    substituted = Sequences.concatenate([sequences, sequences.take(np.array([7]))])
+    before = branch.compute_contributions(repertoire(sequences))[:, 0]
+    after = branch.compute_contributions(repertoire(substituted))[:, 0]
+    families = find_families(sequences)
+    is_related = families == families[7]
+    np.testing.assert_allclose(after[:200][~is_related], before[~is_related], rtol=1e-12)
+    assert after[:200][is_related].sum() + after[200] == pytest.approx(before[is_related].sum(), rel=1e-12)
+
+
+def test_families_need_both_genes() -> None:
+    branch, sequences = CompositionBranch(1, counts_families=True), draw_families()
+    without = sequences.with_genes({"v_call": sequences.genes["v_call"]})
+    with pytest.raises(InputError, match=r"^cohort\.h5: has no j_call, which is needed to find clonal families$"):
+        branch.score(repertoire(without))
+
+
 def test_order_and_threads_change_nothing() -> None:
     sequences, branch = drawn(5000), random_branch()
     order = np.random.default_rng(3).permutation(len(sequences))
@@ -158,6 +232,20 @@ def test_a_linear_function_that_was_set_is_that_of_the_branch() -> None:
     assert branch.get_buffer("expansion_constants").tolist() == [0, pytest.approx(of_expansion, rel=1e-12)]
     np.testing.assert_array_equal(branch.get_buffer("j_call_centre"), centre.genes[3:])
     np.testing.assert_array_equal(branch.get_buffer("abundance_centre"), centre.abundances)
+
+
+def test_a_description_says_whether_families_count_once() -> None:
+    branch = CompositionBranch(1, counts_families=True)
+    assert CompositionBranch.from_description(branch.describe(), 1, "model").counts_families
+    assert not CompositionBranch.from_description(CompositionBranch(1).describe(), 1, "model").counts_families
+    assert not CompositionBranch.from_description({"v_call": [], "j_call": []}, 1, "model").counts_families  # older
+
+
+def test_features_of_families_are_named() -> None:
+    branch = CompositionBranch(1, GENES, reads_abundances=True, counts_families=True)
+    for buffer in branch.buffers():
+        buffer.fill_(1)
+    assert branch.features == ["k-mers of clonal families", "genes of clonal families", "counts"]
 
 
 def test_doubt_is_stored() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -25,11 +26,14 @@ from deeprc.branches.composition_models import LassoModels, RidgeModels
 from deeprc.branches.linear_function import Kind
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.cache import digest_with_genes
-from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.categorical import Categorical
+from deeprc.datasets.container_writer import ContainerWriter
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.representations import compute_kmer_frequencies
+from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation import SimulatedDataset, load_recipe
 from deeprc.tasks import Task
-from tests.conftest import write_cohort
+from tests.conftest import random_sequences, write_cohort
 
 N = 48
 STATUS = Task("status", "status", "binary", ("negative", "positive"))
@@ -200,9 +204,11 @@ def draw_decreases(rng: np.random.Generator, mean: float, evidence: float) -> Fl
     return np.asarray(mean + values * mean / evidence * np.sqrt(30))
 
 
-def make_setting(kinds: tuple[Kind, ...], decreases: Floats) -> _Setting:
+def make_setting(kinds: tuple[Kind, ...], decreases: Floats, *, of_families: bool = False) -> _Setting:
     """Return a setting with these kinds of features and decreases of the loss."""
-    return _Setting(RidgeModels(None, kinds, is_number=False), 1.0, decreases, 1.0, decreases)  # type: ignore[arg-type]
+    features = SimpleNamespace(of_families=of_families)
+    models = RidgeModels(features, kinds, is_number=False)  # type: ignore[arg-type]
+    return _Setting(models, 1.0, decreases, 1.0, decreases)
 
 
 def test_features_of_expanded_clones_need_more_evidence() -> None:
@@ -221,6 +227,13 @@ def test_features_of_expanded_clones_need_more_evidence() -> None:
     assert choose([("kmers",), ("kmers", "expansion"), ("genes",)], 1.5) == (1, pytest.approx(2.1 - 0.5))
     assert choose([("gene_expansion",)] * 3, 1.7) == (1, pytest.approx(1.6))
     assert choose([("kmers",)] * 3, 1.7) == (1, pytest.approx(2.1))
+
+
+def test_features_of_clonal_families_need_more_evidence() -> None:
+    decreases = draw_decreases(np.random.default_rng(0), 1.0, 2.3)
+    for kinds, evidence in ((("genes",), 2.3 - 0.5), (("gene_expansion",), 2.3 - 2 * 0.5)):
+        setting = make_setting(kinds, decreases, of_families=True)
+        assert _choose_setting([setting], None, 1.7) == (setting, pytest.approx(evidence))
 
 
 @pytest.mark.slow
@@ -285,3 +298,49 @@ def test_repertoires_without_sequences_say_nothing(
 ) -> None:
     empty = write_cohort(tmp_path / "empty.h5", [[] for _ in range(N)], pd.DataFrame({"number": np.arange(N)}))
     assert fit_status(empty) is None
+
+
+def write_families(path: Path, *, locus: str, of_families: bool) -> RepertoireDataset:
+    """Write repertoires of 60 families, some of which are large; half of the repertoires use the first V gene more.
+
+    More families have the gene, or only more sequences do, because large families have it.
+    """
+    rng = np.random.default_rng(0)
+    with ContainerWriter(path) as writer:
+        for number in range(N):
+            is_positive = number >= N // 2
+            v = rng.choice(4, 60, p=[0.4, 0.2, 0.2, 0.2] if of_families and is_positive else [0.25] * 4)
+            sizes = np.where(rng.random(60) < 0.1, 40, 1)
+            if not of_families:
+                sizes = np.where((v == 0) & is_positive, 3, 1)
+            ancestors = Sequences.encode(random_sequences(rng, 60, low=12)).take(np.repeat(np.arange(60), sizes))
+            genes = {
+                "v_call": Categorical.encode([f"{locus}V{gene}-1" for gene in np.repeat(v, sizes)]),
+                "j_call": Categorical.encode([f"{locus}J1"] * len(ancestors)),
+            }
+            writer.append(f"r{number}", ancestors.with_genes(genes))
+        writer.finish(pd.DataFrame({"number": np.arange(N)}), source="a test")
+    return open_dataset(path)
+
+
+def test_each_family_of_b_cells_counts_once_if_that_predicts_better(tmp_path: Path) -> None:
+    fit = fit_status(write_families(tmp_path / "families.h5", locus="IGH", of_families=True))
+    assert fit is not None
+    assert isinstance(fit.branch, CompositionBranch)
+    assert fit.branch.counts_families
+    assert fit.branch.features == ["genes of clonal families"]
+    assert not fit.branch.is_doubtful
+    fit = fit_status(write_families(tmp_path / "sequences.h5", locus="IGH", of_families=False))
+    assert fit is not None
+    assert isinstance(fit.branch, CompositionBranch)
+    assert not fit.branch.counts_families
+
+
+def test_t_cells_have_no_families(tmp_path: Path) -> None:
+    dataset = write_families(tmp_path / "families.h5", locus="TRB", of_families=True)
+    fit = fit_status(dataset)
+    assert fit is not None
+    assert isinstance(fit.branch, CompositionBranch)
+    assert not fit.branch.counts_families
+    features = CompositionFeatures(dataset, of_families=True)
+    np.testing.assert_array_equal(features.size_weights, 60 / (60 + NOISE_SEQUENCES))

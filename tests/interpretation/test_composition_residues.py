@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from deeprc.branches.composition import CompositionBranch
 from deeprc.branches.expansion import compute_expansion_scores
-from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.categorical import Categorical
+from deeprc.datasets.container_writer import ContainerWriter
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.sequences import Sequences
 from deeprc.interpretation.attributions import attribute
 from deeprc.interpretation.composition_residues import attribute_composition
 from deeprc.interpretation.residue_counts import residue_frequencies
@@ -90,6 +95,28 @@ def test_kmers_of_expanded_clones_are_weighted_by_the_score_of_the_sequence(
         length = len(cohort[1].sequences.decode()[rows[place]])
         baseline = score * (length - 2) * mean / (len(cohort[1]) + 1000)
         assert found[place, :length].sum() == pytest.approx(through[place] - baseline, rel=1e-5)
+
+
+def test_a_family_that_counts_once_divides_its_part(
+    plain: TrainedModel, cohort: RepertoireDataset, tmp_path: Path
+) -> None:
+    """The first two sequences are a family of two among three families."""
+    sequences = Sequences.encode(["CARDYYGSSW", "CARDYYGSSF", "CAKWWWHHHW", "CTTPPPHHHNNNW"])
+    genes = {"v_call": Categorical.encode(["IGHV1-2"] * 4), "j_call": Categorical.encode(["IGHJ4"] * 4)}
+    with ContainerWriter(tmp_path / "families.h5") as writer:
+        writer.append("r0", sequences.with_genes(genes))
+        writer.finish(pd.DataFrame({"status": ["case"], "age": [50]}), source="a test")
+    dataset = open_dataset(tmp_path / "families.h5")
+    branches = [CompositionBranch(2, counts_families=of_families) for of_families in (False, True)]
+    for branch in branches:
+        branch.kmer_weights.copy_(torch.randn(branch.kmer_weights.shape, generator=torch.Generator().manual_seed(0)))
+    index, background = SequenceIndex(np.array([0, 0]), np.array([1, 2])), residue_frequencies(cohort)
+    models = [with_branches(plain, branch) for branch in branches]
+    by_sequence, by_family = (attribute_composition(each, dataset, index, background=background) for each in models)
+    factors = np.array([1 / 2, 1]) * 1004 / 1003
+    np.testing.assert_allclose(by_family, factors[:, None] * by_sequence, rtol=1e-9)
+    together = attribute_composition(Ensemble.of(models), dataset, index, background=background)
+    np.testing.assert_allclose(together, (by_sequence + by_family) / 2, rtol=1e-9)
 
 
 def test_models_together(model: TrainedModel, plain: TrainedModel, cohort: RepertoireDataset) -> None:

@@ -179,6 +179,43 @@ def test_genes_by_hand(genes: RepertoireDataset) -> None:
     }  # fmt: skip
 
 
+@pytest.fixture
+def families(tmp_path: Path) -> RepertoireDataset:
+    """Four repertoires, each with a family of two of gene A, and one or no sequence of gene B and its k-mer."""
+    related, other = ["CARDYYGSSW", "CARDYYGSSF"], ["CAKWWWHHHW"]
+    with ContainerWriter(tmp_path / "f.h5") as writer:
+        for number in range(4):
+            junctions = related + (other if number < 2 else [])
+            calls = {"v_call": Categorical.encode(["A", "A", "B"][: len(junctions)])}
+            calls["j_call"] = Categorical.encode(["J"] * len(junctions))
+            writer.append(f"r{number}", Sequences.encode(junctions).with_genes(calls))
+        writer.finish(SHEET, source="a test")
+    return open_dataset(tmp_path / "f.h5")
+
+
+def test_means_of_families_by_hand(families: RepertoireDataset) -> None:
+    branch = gene_branch(["A", "B"], [2.0, 0.0], counts_families=True)
+    branch.kmer_weights[0, AT["CARD"]] = 8.0
+    table = make_composition_table(make_model((STATUS,), branch), families)
+    found = row(table, "A")
+    logs = np.log(np.array([[1, 1], [1, 1], [1, 0], [1, 0]]) + 0.5)
+    assert found["effect"] == pytest.approx(2 * (logs[:, 0] - logs.mean(axis=1)).std())
+    assert (found["mean_positive"], found["mean_negative"]) == (0.5, 1.0)
+    found = row(table, "CARD")  # in 1/2, 1/2, 1 and 1 of the families
+    assert (found["effect"], found["mean_positive"], found["mean_negative"]) == pytest.approx((8 / 4, 0.5, 1))
+
+
+def test_models_of_sequences_and_of_families_together(families: RepertoireDataset) -> None:
+    branches = [CompositionBranch(1, counts_families=of_families) for of_families in (False, True)]
+    for branch in branches:
+        branch.kmer_weights[0, AT["CARD"]] = 8.0
+    models = [make_model((STATUS,), branch) for branch in branches]
+    alone = [row(make_composition_table(model, families), "CARD") for model in models]
+    assert [found["mean_positive"] for found in alone] == pytest.approx([2 / 3, 1 / 2])
+    together = row(make_composition_table(Ensemble.of(models), families), "CARD")
+    assert together["effect"] == pytest.approx((alone[0]["effect"] + alone[1]["effect"]) / 2)
+
+
 def test_models_that_know_other_genes(genes: RepertoireDataset) -> None:
     """The log-ratios of a model depend on the genes that it knows, so each model has its own effect."""
     few, many = gene_branch(["A", "B"], [2.0, 0.0]), gene_branch(["A", "B", "new"], [1.0, -1.0, 0.0])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -25,6 +25,7 @@ from deeprc.interpretation.report.page import (
     make_text_cell,
 )
 from deeprc.runs.composition_table import make_composition_table
+from deeprc.runs.composition_weights import list_weighted_branches
 from deeprc.tasks import Task
 from deeprc.training.model import Model
 
@@ -46,7 +47,7 @@ class _Kind:
     is_kmer: bool = False
 
 
-_KINDS: Mapping[str, _Kind] = {
+_KINDS: dict[str, _Kind] = {
     KIND_NAMES["genes"]: _Kind("Genes", "Gene", "mean share of the sequences with a known gene", is_share=True),
     KIND_NAMES["kmers"]: _Kind("k-mers", "k-mer", f"mean number in {_PER:,} sequences", is_kmer=True),
     KIND_NAMES["abundances"]: _Kind("Inequality of the counts", "Feature", "mean share of all counts", is_share=True),
@@ -61,6 +62,11 @@ _KINDS: Mapping[str, _Kind] = {
     ),
 }
 
+_FAMILY_KINDS = {
+    name: replace(_KINDS[name], mean=f"{_KINDS[name].mean}; each clonal family counts once")
+    for name in (KIND_NAMES["genes"], KIND_NAMES["kmers"])
+}
+
 
 def make_composition_tables(model: Model, dataset: RepertoireDataset) -> list[Table]:
     """Return a table for each kind of features that the composition reads; empty if it reads none.
@@ -71,7 +77,9 @@ def make_composition_tables(model: Model, dataset: RepertoireDataset) -> list[Ta
         As `make_composition_table`.
     """
     features = make_composition_table(model, dataset, top=_SAVED)
-    rows_by_kind = [(kind, features[features["kind"] == name]) for name, kind in _KINDS.items()]
+    of_families = any(weighted.branch.counts_families for weighted in list_weighted_branches(model))
+    kinds = _KINDS | (_FAMILY_KINDS if of_families else {})
+    rows_by_kind = [(kind, features[features["kind"] == name]) for name, kind in kinds.items()]
     return [_make_table(kind, rows, model.tasks) for kind, rows in rows_by_kind if len(rows)]
 
 

@@ -1,0 +1,143 @@
+"""How frequent k-mers and genes are in repertoires, among all sequences or with each clonal family counted once.
+
+A large family of B cells has many sequences with the same genes and nearly the same k-mers. If all of them count, a few
+families decide how frequent k-mers and genes are. So the branch `composition` may count each family once.
+
+Letters: B repertoires, M 4-mers, G genes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.arrays import Integers
+from deeprc.baselines.gene_usage import count_named_genes, list_genes
+from deeprc.branches.composition_loops import N_KMERS, K
+from deeprc.datasets.cache import Arrays, load_or_compute
+from deeprc.datasets.clones.families import compute_family_weights
+from deeprc.datasets.dataset import Repertoire, RepertoireDataset
+from deeprc.datasets.kmers import count_kmers
+from deeprc.datasets.representations import compute_kmer_frequencies
+from deeprc.datasets.sequences import GENE_FIELDS
+from deeprc.errors import InputError
+from deeprc.progress import track
+
+__all__ = ["RepertoireFrequencies", "has_families"]
+
+_UNIT = 1 << 20  # weights are rounded to 1 / _UNIT, so that k-mers are counted in whole numbers
+_MAX_SEQUENCES = 500_000  # of a repertoire; to find the families of more takes too long
+_MAX_SHARE = 0.95  # number of families, relative to the sequences, above which it hardly matters what is counted
+
+
+def has_families(dataset: RepertoireDataset) -> bool:
+    """Return whether the sequences of a dataset are heavy chains of B cells, many of which belong to one family."""
+    if len(dataset.gene_fields) < len(GENE_FIELDS) or dataset.n_sequences.max(initial=0) > _MAX_SEQUENCES:
+        return False
+    names = list_genes(dataset, "v_call")
+    counts = count_named_genes(dataset, "v_call", names).sum(axis=0)
+    n_heavy = sum(n for name, n in zip(names, counts.tolist(), strict=True) if name.startswith("IGH"))
+    if 2 * n_heavy <= dataset.n_sequences.sum():
+        return False
+    return bool(RepertoireFrequencies(dataset, of_families=True).sizes.sum() <= _MAX_SHARE * dataset.n_sequences.sum())
+
+
+class RepertoireFrequencies:
+    """The frequencies of k-mers and genes in repertoires. They are cached beside the container.
+
+    Parameters
+    ----------
+    dataset
+        The B repertoires.
+    of_families
+        Whether each clonal family counts once, instead of each sequence.
+
+    Attributes
+    ----------
+    sizes
+        Number of sequences, or of families, of each repertoire, (B,).
+    """
+
+    def __init__(self, dataset: RepertoireDataset, *, of_families: bool) -> None:
+        self._dataset = dataset
+        self._families = _load_families(dataset) if of_families else None
+        self.sizes: Integers = dataset.n_sequences
+        if self._families is not None:
+            self.sizes = np.asarray(self._families["sizes"][dataset.repertoire_indices])
+
+    def get_kmers(self, kmers: Integers | None = None) -> NDArray[np.float32]:
+        """Return how often each 4-mer, or only some of them, occurs in a sequence on average, (B, M).
+
+        The mean over families is a mean of the means within each family.
+        """
+        if self._families is None:
+            return np.asarray(compute_kmer_frequencies(self._dataset, range(K), kmers=kmers))
+        rows = self._dataset.repertoire_indices
+        return np.asarray(self._families["kmers"][rows if kmers is None else np.ix_(rows, kmers)])
+
+    def count_genes(self, field: str, names: Sequence[str]) -> Integers:
+        """Return the number of sequences, or of families, that have each of the named genes, (B, G).
+
+        Raises
+        ------
+        InputError
+            If the container has no calls of this field.
+        """
+        if self._families is None:
+            return count_named_genes(self._dataset, field, names)
+        if field not in self._dataset.gene_fields:
+            raise InputError(f"{self._dataset.container.path}: has no {field}")
+        rows = self._families[field][self._dataset.repertoire_indices]
+        index_of = {name: index for index, name in enumerate(self._families[f"{field}_names"].tolist())}
+        absent = np.zeros((len(rows), 1), np.int64)
+        return np.asarray(np.hstack([rows, absent])[:, [index_of.get(name, -1) for name in names]])
+
+
+def _load_families(dataset: RepertoireDataset) -> Arrays:
+    """Return, for all repertoires of a container, `sizes`, (B,), `kmers`, (B, M), and by field the genes, (B, G)."""
+
+    def compute(all_repertoires: RepertoireDataset) -> Arrays:
+        n = len(all_repertoires)
+        genes = {field: list_genes(all_repertoires, field) for field in all_repertoires.gene_fields}
+        arrays: Arrays = {"sizes": np.zeros(n, np.int64), "kmers": np.zeros((n, N_KMERS), np.float32)}
+        for field, names in genes.items():
+            arrays[f"{field}_names"] = np.array(names, np.str_)
+            arrays[field] = np.zeros((n, len(names)), np.int64)
+        counted = all_repertoires.map_repertoires(_count_in_families)
+        for row, counts in enumerate(track(counted, "counting clonal families", n)):
+            arrays["sizes"][row], arrays["kmers"][row] = counts.size, counts.kmers
+            for field, names in genes.items():
+                arrays[field][row] = [counts.genes[field].get(name, 0) for name in names]
+        return arrays
+
+    return load_or_compute(dataset, "clonal-families", {"k": K}, compute)
+
+
+class _FamilyCounts(NamedTuple):
+    """Counts in the families of one repertoire: their number, 4-mers, (M,), and by field the families of each gene."""
+
+    size: int
+    kmers: NDArray[np.float32]
+    genes: dict[str, dict[str, int]]
+
+
+def _count_in_families(repertoire: Repertoire) -> _FamilyCounts:
+    weights = compute_family_weights(repertoire)
+    size = round(weights.sum())
+    kmers = count_kmers(
+        repertoire.residues, repertoire.lengths, range(K), weights=np.rint(weights * _UNIT).astype(np.uint32)
+    )
+    genes = {
+        field: dict(
+            zip(
+                calls.vocabulary,
+                np.rint(np.bincount(calls.codes, weights, minlength=len(calls.vocabulary))).astype(int).tolist(),
+                strict=True,
+            )
+        )
+        for field, calls in repertoire.genes.items()
+    }
+    return _FamilyCounts(size, (kmers / (max(size, 1) * _UNIT)).astype(np.float32), genes)
