@@ -159,15 +159,15 @@ class CloneBranch(Branch):
         self.register_buffer("evidence", evidence)
 
     @classmethod
-    def of(cls, memories: Sequence[Memory], n_outputs: int) -> CloneBranch:
-        """Return the branch with at least one memory for T outputs."""
+    def of(cls, memories: Sequence[Memory], n_outputs: int, *, is_doubtful: bool = False) -> CloneBranch:
+        """Return the branch with at least one memory for T outputs; see also `Branch.is_doubtful`."""
         sequences = Sequences.concatenate([memory.clones.sequences for memory in memories])
         genes = sequences.genes  # all names of the container, to compare them with those of others
         described = tuple(
             MemoryDescription(memory.output, memory.direction, memory.kind, len(memory.clones)) for memory in memories
         )
         vocabularies = {name: calls.vocabulary for name, calls in genes.items()}
-        branch = cls(ClonesDescription(described, len(sequences.residues), vocabularies), n_outputs)
+        branch = cls(ClonesDescription(described, len(sequences.residues), vocabularies, is_doubtful), n_outputs)
         columns = {
             "residues": sequences.residues,
             "offsets": sequences.offsets,
@@ -181,6 +181,11 @@ class CloneBranch(Branch):
             buffer = getattr(branch, name)
             buffer.copy_(torch.from_numpy(np.ascontiguousarray(values)).to(buffer))
         return branch
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether it may be chance that the stored clones predict left-out repertoires, see `Branch`."""
+        return self._description.doubtful
 
     @property
     def clones(self) -> CloneSet:
@@ -329,7 +334,8 @@ class CloneBranch(Branch):
         described = self._description
         genes = {name: list(vocabulary) for name, vocabulary in described.genes.items()}
         memories = [dict(vars(memory)) for memory in described.memories]
-        return {"memories": memories, "n_residues": described.n_residues, "genes": genes}
+        n_residues = described.n_residues
+        return {"memories": memories, "n_residues": n_residues, "genes": genes, "doubtful": self.is_doubtful}
 
     @classmethod
     def from_description(cls, description: Any, n_outputs: int, where: str) -> CloneBranch:

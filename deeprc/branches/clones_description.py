@@ -53,11 +53,14 @@ class ClonesDescription:
         Number of residues of all clones, R.
     genes
         Vocabulary of each gene field that is part of a clone, by field.
+    doubtful
+        Whether the evidence for the branch is weak, see `Branch.is_doubtful`; models of earlier versions do not say it.
     """
 
     memories: tuple[MemoryDescription, ...]
     n_residues: int = field(metadata={"low": 1, "high": _MAX_RESIDUES})
     genes: dict[str, tuple[str, ...]]
+    doubtful: bool = False
 
 
 def parse_clones_description(description: Any, n_outputs: int, where: str) -> ClonesDescription:

@@ -21,19 +21,17 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from deeprc.arrays import Floats, Integers
 from deeprc.baselines.association_tests import adjust_by_benjamini_hochberg
 from deeprc.baselines.carrier_counts import AssociatedClones, find_associated_clones
 from deeprc.baselines.cross_fitted_clone_counts import count_clones_out_of_fold
-from deeprc.branches.clone_permutations import can_be_permuted, exceeds_permutations
+from deeprc.branches.clone_permutations import exceeds_permutations
 from deeprc.branches.clones import CLUSTER, CloneBranch, Memory, find_first_of_cluster
 from deeprc.branches.clones_alternatives import (
     ALTERNATIVES,
     LENIENT_THRESHOLDS,
     THRESHOLDS_BY_KIND,
-    Alternative,
     HeldOutLosses,
     find_best_alternative,
 )
@@ -45,9 +43,10 @@ from deeprc.branches.clones_matches import (
     choose_final_matches,
     count_held_out_matches,
 )
+from deeprc.branches.clones_results import SearchResult, compute_loss_decrease, select_results, sum_scores
 from deeprc.branches.clones_searches import CloneSearch, list_searches
 from deeprc.branches.cohort import FittedBranch, TrainingCohort
-from deeprc.branches.donors import compute_association_z, renumber_donors
+from deeprc.branches.donors import renumber_donors
 from deeprc.branches.overshared_clones import compute_clone_probabilities
 from deeprc.branches.special_clones import SpecialClones, find_special_clones
 from deeprc.datasets.clones.clone_set import CloneSet
@@ -58,17 +57,6 @@ from deeprc.datasets.clones.shared import find_shared_clones
 from deeprc.datasets.clones.wildcards import WildcardClones
 
 __all__ = ["fit_clones"]
-
-_MIN_Z = 3.0
-"""Smallest z-score of the association of scores with labels.
-
-Without a signal, one cohort in ten exceeds it, not one in a thousand as for a normal distribution, because held-out
-folds share clones."""
-
-_SCALES = (0.1, 0.25, 0.5, 0.75, 1.0)
-"""Scales of scores that are tried to compute the decrease of a loss.
-
-Scores of small cohorts are overconfident, and the network learns their scale."""
 
 
 @dataclass(frozen=True)
@@ -93,56 +81,11 @@ class _CohortClones:
     fields: Sequence[str]
 
 
-@dataclass(frozen=True)
-class _SearchResult:
-    """The result of a search: the alternative that is chosen on all folds, and scores of held-out repertoires.
-
-    Attributes
-    ----------
-    search
-        The search.
-    alternative
-        Alternative that is chosen on all folds.
-    parameters
-        Parameters of its evidence, from all folds, (4,).
-    final_matches
-        Matches of the candidates that are chosen on all folds.
-    tested
-        Clones that this alternative tests.
-    scores
-        Evidence for each repertoire by the alternative that is chosen on the other folds, (n,).
-    baseline_outputs
-        Prediction for each repertoire without evidence, (n,), see `HeldOutEvidence`.
-    """
-
-    search: CloneSearch
-    alternative: Alternative
-    parameters: Floats
-    final_matches: ChosenMatches
-    tested: CloneCarriers
-    scores: Floats
-    baseline_outputs: Floats
-
-    def is_useful(self) -> bool:
-        """Return whether the associated clones are evidence for the label of repertoires that they were not chosen on.
-
-        Either cross-fitted scores are associated with the labels, by the z-score of Spearman's correlation, or there
-        are more associated clones than with permuted labels. Clusters need the latter, if labels can be permuted: they
-        have many carriers, so scores of different folds depend on each other, and their z-scores vary too much.
-        Repertoires of one donor are not independent, see `compute_association_z`.
-        """
-        if _compute_loss_decrease([self]) <= 0 or not self.parameters.any():
-            return False
-        scores, values = rankdata(self.scores), rankdata(self.search.values)
-        z = compute_association_z(scores, values, self.search.groups)
-        thresholds = THRESHOLDS_BY_KIND[self.alternative.clones]
-        needs_permutations = self.alternative.clones == "cluster" and can_be_permuted(self.search)
-        is_associated = z > _MIN_Z and not needs_permutations
-        return is_associated or exceeds_permutations(self.tested, self.search, thresholds)
-
-
 def fit_clones(cohort: TrainingCohort) -> FittedBranch | None:
-    """Fit the branch `clones`; return None if it does not predict held-out repertoires."""
+    """Fit the branch `clones`; return None if it does not predict held-out repertoires.
+
+    If the evidence is not clear for any output, the branch is doubtful.
+    """
     searches = list_searches(cohort)
     if not searches:
         return None
@@ -158,18 +101,19 @@ def fit_clones(cohort: TrainingCohort) -> FittedBranch | None:
         _run_search(SearchCandidates.of(candidates, search, levels), clones, special, n_clones[search.rows])
         for search, levels, special in each_search
     ]
-    kept = _select_results(results)
+    kept, is_doubtful = select_results(results)
     memories = [_make_memory(result, clones) for result in kept]
     kept_pairs = [(memory, result) for memory, result in zip(memories, kept, strict=True) if memory is not None]
     if not kept_pairs:
         return None
-    branch = CloneBranch.of([memory for memory, _ in kept_pairs], sum(task.n_outputs for task in cohort.tasks))
+    n_outputs = sum(task.n_outputs for task in cohort.tasks)
+    branch = CloneBranch.of([memory for memory, _ in kept_pairs], n_outputs, is_doubtful=is_doubtful)
     return FittedBranch(branch, *_score_cohort(cohort, branch, [result for _, result in kept_pairs]))
 
 
 def _run_search(
     candidates: SearchCandidates, clones: _CohortClones, special: SpecialClones, n_clones: Integers
-) -> _SearchResult:
+) -> SearchResult:
     """Choose the alternative of a search, and score each repertoire by the one that is chosen without its fold.
 
     `n_clones` is the number of different clones in each repertoire, (n,).
@@ -193,7 +137,7 @@ def _run_search(
     best = choose(losses)
     alternative = ALTERNATIVES[best]
     tested = special.find(alternative.clones)
-    return _SearchResult(
+    return SearchResult(
         search=search,
         alternative=alternative,
         parameters=fit_evidence(search.kind, search.direction, counts[best, :, -1], n_clones, search.values),
@@ -231,34 +175,6 @@ def _count_out_of_fold(
     """Return the result of `count_clones_out_of_fold` for the data and the test of a search."""
     data = search.dataset, search.units, search.folds
     return count_clones_out_of_fold(clones, *data, np.array(thresholds), test=search.test, forms=forms)
-
-
-def _select_results(results: Sequence[_SearchResult]) -> list[_SearchResult]:
-    """Return the results that predict held-out repertoires.
-
-    Both directions of an output are kept only if they are better together than either alone.
-    """
-    kept: list[_SearchResult] = []
-    for _, group in groupby(results, key=lambda result: result.search.output):
-        useful = [result for result in group if result.is_useful()]
-        if len(useful) > 1:
-            useful = max(([useful[0]], [useful[1]], useful), key=_compute_loss_decrease)
-        kept += useful
-    return kept
-
-
-def _compute_loss_decrease(results: Sequence[_SearchResult]) -> float:
-    """Return the decrease of the mean loss by the summed scores of one output's directions, at their best scale."""
-    search, baseline_outputs = results[0].search, results[0].baseline_outputs
-    total = _sum_scores(results) * search.sign
-    outputs = baseline_outputs + np.array([0.0, *_SCALES])[:, None] * total
-    losses = compute_loss(search.kind, outputs, search.values).mean(axis=1)
-    return float(losses[0] - losses.min())
-
-
-def _sum_scores(results: Sequence[_SearchResult]) -> Floats:
-    """Return the scores of one output, summed over its directions, (n,)."""
-    return np.asarray(sum(result.search.sign * result.scores for result in results))
 
 
 class _ChosenClones(NamedTuple):
@@ -300,7 +216,7 @@ class _ChosenClones(NamedTuple):
         return chosen._replace(matches=matches)
 
 
-def _make_memory(result: _SearchResult, clones: _CohortClones) -> Memory | None:
+def _make_memory(result: SearchResult, clones: _CohortClones) -> Memory | None:
     """Return the memory of the alternative that is best on all folds; None if it has no clones."""
     search, threshold = result.search, result.alternative.threshold
     associated = find_associated_clones(result.tested, search.units, threshold, search.test)
@@ -323,7 +239,7 @@ def _make_memory(result: _SearchResult, clones: _CohortClones) -> Memory | None:
     )
 
 
-def _choose_associated(result: _SearchResult, clones: _CohortClones, associated: AssociatedClones) -> _ChosenClones:
+def _choose_associated(result: SearchResult, clones: _CohortClones, associated: AssociatedClones) -> _ChosenClones:
     """Return the associated clones, with all members of clusters.
 
     They are matched exactly or, if they have a wildcard, at all other positions.
@@ -370,7 +286,7 @@ def _count_carriers_by_class(search: CloneSearch, label_sums: Integers, n_carrie
 
 
 def _score_cohort(
-    cohort: TrainingCohort, branch: CloneBranch, results: Sequence[_SearchResult]
+    cohort: TrainingCohort, branch: CloneBranch, results: Sequence[SearchResult]
 ) -> tuple[Floats, Floats]:
     """Return the cross-fitted scores, (B, T), and the decrease of the loss of each output by them, (T,).
 
@@ -383,8 +299,8 @@ def _score_cohort(
         rows = directions[0].search.rows
         is_known[:, output] = False
         is_known[rows, output] = True
-        scores[rows, output] = _sum_scores(directions)
-        loss_decreases[output] = _compute_loss_decrease(directions)
+        scores[rows, output] = sum_scores(directions)
+        loss_decreases[output] = compute_loss_decrease(directions)
     for position in np.flatnonzero(~is_known.all(axis=1)).tolist():
         final_score = branch.score(cohort.dataset[position])
         scores[position] = np.where(is_known[position], scores[position], final_score)

@@ -105,9 +105,9 @@ def find_doubtful_branch_cautions(model: Model) -> Iterator[Caution]:
         return
     where = f"In {n} of {len(members)} models, the" if len(members) > 1 else "The"
     text = (
-        f"{where} evidence for the branch {' and '.join(names)} is weak: with so few training donors, it may be chance "
-        "that it predicts left-out repertoires. Of cohorts with fewer than 50 donors and without any signal, about one "
-        "in three gets such a branch."
+        f"{where} evidence for the branch {' and '.join(names)} is weak: it may be chance that it predicts left-out "
+        "repertoires. Of cohorts without any signal, about one in three with fewer than 50 donors gets such a branch, "
+        "and about one in six with more."
     )
     details = {"n": n, "n_models": len(members), "branches": names}
     yield Caution("warning", text, "branches", DOUBTFUL_BRANCH, details)

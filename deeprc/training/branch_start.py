@@ -66,10 +66,10 @@ def leave_out_clones(network: DeepRC, repertoires: LabelledRepertoires) -> Label
     """Return repertoires without the sequences that match a stored clone; the same ones if the network stores none.
 
     The clones are associated with the label, so each piece of a clone is, too. A search for motifs would list these
-    pieces.
+    pieces. If the branch is doubtful, the same repertoires are returned, since its clones may have a motif.
     """
     branch = next((branch for branch in network.branches or () if isinstance(branch, CloneBranch)), None)
-    if branch is None:
+    if branch is None or branch.is_doubtful:
         return repertoires
     dataset = repertoires.dataset
     matching_rows = list(track(map(branch.find_matching_sequences, dataset), "matching stored clones", len(dataset)))

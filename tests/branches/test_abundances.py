@@ -78,7 +78,7 @@ def test_a_branch_by_hand() -> None:
     np.testing.assert_allclose(found, np.tile(score, (4, 1)) / (4 + NOISE_SEQUENCES), rtol=1e-7)
     assert branch.score(repertoire(Sequences.encode(["CASSL"] * 9))).tolist() == [0, 0]  # counts of 1
     reads = {"abundances": True, "expansion": False}
-    assert branch.describe() == {"v_call": [], "j_call": [], **reads, "doubtful": False}
+    assert branch.describe() == {"v_call": [], "j_call": [], **reads, "families": False, "doubtful": False}
     rebuilt = CompositionBranch.from_description(branch.describe(), 2, "model")
     rebuilt.load_state_dict(branch.state_dict())
     np.testing.assert_array_equal(rebuilt.score(repertoire(sequences)), branch.score(repertoire(sequences)))

@@ -16,12 +16,20 @@ from deeprc.baselines.beta_binomial import compute_beta_binomial_log_pmf, fit_be
 from deeprc.baselines.carrier_counts import find_associated_clones
 from deeprc.baselines.inner_folds import assign_inner_folds
 from deeprc.baselines.public_clones import THRESHOLDS, PublicClones
-from deeprc.branches import clones_candidates, clones_fit, clones_matches, clones_searches, special_clones
+from deeprc.branches import (
+    clones_candidates,
+    clones_fit,
+    clones_matches,
+    clones_results,
+    clones_searches,
+    special_clones,
+)
 from deeprc.branches.clones import CloneBranch, find_first_of_cluster
 from deeprc.branches.clones_alternatives import ALTERNATIVES, HeldOutLosses, find_best_alternative
 from deeprc.branches.clones_candidates import NO_MATCH, CandidateNeighbours
 from deeprc.branches.clones_evidence import EvidenceKind, compute_evidence, fit_evidence
 from deeprc.branches.clones_fit import fit_clones
+from deeprc.branches.clones_results import SearchResult
 from deeprc.branches.clones_searches import CloneSearch
 from deeprc.branches.cohort import FittedBranch
 from deeprc.branches.overshared_clones import OversharedClones
@@ -88,7 +96,7 @@ def varied(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
 )
 def test_exact_retrieval_is_that_of_public_clones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: int) -> None:
     monkeypatch.setattr(clones_candidates, "_LEVELS", (1e-300,))
-    monkeypatch.setattr(clones_fit, "_select_results", lambda results: results[:1])
+    monkeypatch.setattr(clones_fit, "select_results", lambda results: (results[:1], False))
     dataset = write_repertoires(tmp_path / "c.h5", draw_repertoires(0, Y, rates=(0.2, 0.45)), fields)
     new = write_repertoires(tmp_path / "new.h5", draw_repertoires(1, Y, rates=(0.2, 0.45)), fields)
     public = PublicClones().fit(dataset, Y)
@@ -203,7 +211,7 @@ def check_refits_without_a_fold(dataset: RepertoireDataset, folds: np.ndarray, f
 def choose_alternative(monkeypatch: pytest.MonkeyPatch, clones: str, threshold: float) -> None:
     """Let the first search use this alternative, and keep its result alone."""
     index = ALTERNATIVES.index((clones, threshold))
-    monkeypatch.setattr(clones_fit, "_select_results", lambda results: results[:1])
+    monkeypatch.setattr(clones_fit, "select_results", lambda results: (results[:1], False))
     monkeypatch.setattr(clones_fit, "find_best_alternative", lambda *_, **__: index)
 
 
@@ -308,17 +316,37 @@ def test_clusters_need_more_than_cross_fitted_scores(
 ) -> None:
     """If labels can be permuted, a permutation test decides; clones that are matched exactly do not need it."""
     alternatives = {"cluster": ("cluster", 0.001), "exact": ("exact", 0.001)}
-    monkeypatch.setattr(clones_fit, "exceeds_permutations", lambda *_: False)
+    monkeypatch.setattr(clones_results, "exceeds_permutations", lambda *_: False)
 
-    def is_used(dataset: RepertoireDataset, kind: str) -> bool:
+    def is_clear(dataset: RepertoireDataset, kind: str) -> bool:
         index = ALTERNATIVES.index(alternatives[kind])
         monkeypatch.setattr(clones_fit, "find_best_alternative", lambda *_, **__: index)
-        return fit_clones(make_cohort(dataset, Y)) is not None
+        fitted = fit_clones(make_cohort(dataset, Y))
+        return fitted is not None and not fitted.branch.is_doubtful
 
-    assert not is_used(chained, "cluster")
-    assert is_used(exact, "exact")
-    monkeypatch.setattr(clones_fit, "can_be_permuted", lambda _: False)
-    assert is_used(chained, "cluster")
+    assert not is_clear(chained, "cluster")
+    assert is_clear(exact, "exact")
+    monkeypatch.setattr(clones_results, "can_be_permuted", lambda _: False)
+    assert is_clear(chained, "cluster")
+
+
+def test_weak_evidence_makes_a_doubtful_branch(exact: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the z-score nor the permutation test shows that the scores are associated with the label."""
+    index = ALTERNATIVES.index(("exact", 0.001))
+    monkeypatch.setattr(clones_fit, "find_best_alternative", lambda *_, **__: index)
+    clear, _ = fit(exact, Y)
+    assert not clear.branch.is_doubtful
+    monkeypatch.setattr(clones_results, "_MIN_Z", np.inf)
+    monkeypatch.setattr(clones_results, "exceeds_permutations", lambda *_: False)
+    doubtful, branch = fit(exact, Y)
+    assert doubtful.branch.is_doubtful
+    np.testing.assert_array_equal(doubtful.scores, clear.scores)
+    description = branch.describe()
+    assert CloneBranch.from_description(description, 1, "model").is_doubtful
+    del description["doubtful"]  # a model of an earlier version
+    assert not CloneBranch.from_description(description, 1, "model").is_doubtful
+    monkeypatch.setattr(clones_results, "_MIN_DOUBTFUL_Z", np.inf)
+    assert fit_clones(make_cohort(exact, Y)) is None
 
 
 def find_best(losses: np.ndarray, donors: np.ndarray, *, associated: bool = False) -> int:
@@ -392,9 +420,10 @@ def test_overshared_clones_are_tested_with_their_own_thresholds(
         return OversharedClones(clones.select(np.arange(30)), clones.select(np.arange(30)))
 
     monkeypatch.setattr(special_clones, "find_overshared_clones", find_half)
-    monkeypatch.setattr(clones_fit, "exceeds_permutations", exceeds)
+    for module in (clones_fit, clones_results):
+        monkeypatch.setattr(module, "exceeds_permutations", exceeds)
     monkeypatch.setattr(clones_fit, "find_best_alternative", choose)
-    monkeypatch.setattr(clones_fit, "_MIN_Z", np.inf)
+    monkeypatch.setattr(clones_results, "_MIN_Z", np.inf)
     _, branch = fit(exact, Y)
     assert set(branch.table(["status"])["direction"]) == {"up"}
     lenient, every = (0.6, 0.3), (0.6, 0.3, *THRESHOLDS)
@@ -408,9 +437,12 @@ def test_a_kind_without_clones_tests_none(exact: RepertoireDataset, monkeypatch:
     n_tested: list[int] = []
     monkeypatch.setattr(special_clones, "find_overshared_clones", find_none)
     choose_alternative(monkeypatch, "overshared", 0.3)
-    monkeypatch.setattr(
-        clones_fit, "_select_results", lambda results: n_tested.extend(len(each.tested) for each in results) or []
-    )
+
+    def select_none(results: Sequence[SearchResult]) -> tuple[list[SearchResult], bool]:
+        n_tested.extend(len(each.tested) for each in results)
+        return [], False
+
+    monkeypatch.setattr(clones_fit, "select_results", select_none)
     assert fit_clones(make_cohort(exact, Y)) is None
     assert n_tested == [0, 0]
 

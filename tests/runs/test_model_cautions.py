@@ -95,9 +95,9 @@ def make_doubtful_model(*is_doubtful: bool | None) -> Any:
 def test_a_branch_with_weak_evidence() -> None:
     (caution,) = find_doubtful_branch_cautions(make_doubtful_model(True))
     assert caution.text == (
-        "The evidence for the branch composition is weak: with so few training donors, it may be chance that it "
-        "predicts left-out repertoires. Of cohorts with fewer than 50 donors and without any signal, about one in "
-        "three gets such a branch."
+        "The evidence for the branch composition is weak: it may be chance that it predicts left-out repertoires. Of "
+        "cohorts without any signal, about one in three with fewer than 50 donors gets such a branch, and about one in "
+        "six with more."
     )
     assert (caution.level, caution.section, caution.name) == ("warning", "branches", "doubtful-branch")
     (caution,) = find_doubtful_branch_cautions(make_doubtful_model(True, None, False))

@@ -14,6 +14,7 @@ from safetensors import safe_open
 from sklearn.linear_model import LogisticRegression
 
 from deeprc.branches import fit
+from deeprc.branches.clones import CloneBranch
 from deeprc.branches.cohort import FittedBranch, TrainingCohort
 from deeprc.config import Config, NetworkConfig, TrainingConfig, load_config
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
@@ -315,7 +316,7 @@ def test_estimators_of_earlier_versions_are_read(
 
 
 @pytest.mark.slow
-def test_motifs_are_not_searched_in_clones_of_the_memory(tmp_path: Path) -> None:
+def test_motifs_are_not_searched_in_clones_of_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clones = ["signals.0.n_clones=12", "signals.0.burden=6", "signals.0.other_burden=0.2", "label_noise=0"]
     overrides = ["n_repertoires=150", "sizes.mean=400", "sizes.sd=50", *clones]
     cohort, recipe = load_recipe("clones-20", overrides, seed=0)
@@ -344,6 +345,8 @@ def test_motifs_are_not_searched_in_clones_of_the_memory(tmp_path: Path) -> None
     assert n_others.sum() <= 5
     assert not any(repertoire.witness.any() for repertoire in remaining)  # type: ignore[union-attr]
     assert leave_out_clones(without.network, without.train) is without.train
+    monkeypatch.setattr(CloneBranch, "is_doubtful", True)
+    assert leave_out_clones(with_memory.network, with_memory.train) is with_memory.train
 
 
 @pytest.mark.slow
