@@ -47,7 +47,7 @@ def without_seconds(state: TrainingState) -> list[dict[str, float]]:
     return [{k: v for k, v in row.items() if k != "seconds"} for row in state.history]
 
 
-def test_it_learns_an_implanted_motif(cohort_factory: Callable[..., RepertoireDataset]) -> None:
+def test_trainer_learns_an_implanted_motif(cohort_factory: Callable[..., RepertoireDataset]) -> None:
     cohort = cohort_factory(150, 60)
     train, validation = cohort[:100], cohort[100:]
     trainer = Trainer(
