@@ -312,7 +312,7 @@ class Trainer:
 
     def _evaluate(self) -> None:
         """Compute the validation loss of the averaged weights, add it to the history, and keep the best weights."""
-        loss, monitored = self._evaluator.compute_loss(self.step.average.network)
+        loss, monitored = self._evaluator.compute_sample_loss(self.step.average.network)
         if not np.isfinite(loss):
             raise InputError(f"the loss is {loss} after {self.state.update} updates; try a lower learning_rate")
         row = {
