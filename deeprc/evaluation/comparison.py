@@ -373,8 +373,8 @@ def _make_control_cautions(
             continue
         text = (
             f"{control.label}, a control method that sees no amino-acid sequence, {_VERDICTS[verdict]} the best "
-            f"method, {best.label} ({scoring.heading} {control.value:.3f} against {best.value:.3f}, {p_text}). So this cohort "
-            f"does not show that receptor sequences add information beyond {_begin_lower(control.label)}."
+            f"method, {best.label} ({scoring.heading} {control.value:.3f} against {best.value:.3f}, {p_text}). So this "
+            f"cohort does not show that receptor sequences add information beyond {_begin_lower(control.label)}."
             f"{SHEET_CONTROL_ADVICE * (control.method == 'sheet-columns')}"
         )
         values = {
