@@ -202,11 +202,11 @@ def find_adjustment_cautions(
     if are_known and kind != "regression":
         n_smallest = min(int(np.unique(labels, return_counts=True)[1].min()) for labels in training)
     few = are_few_repertoires(kind, n_smallest)
-    n_left_text = f"{'At least ' * (len(training) > 1)}{n_kept:,} training repertoires are left"
+    n_left_text = f"{'At least ' if len(training) > 1 else ''}{n_kept:,} training repertoires are left"
     text = (
         f"Adjusted for {', '.join(columns)}: training and validation repertoires were left out until the label was no "
         f"longer associated with {'it' if len(columns) == 1 else 'them'}. {n_left_text}"
-        f"{', which are few to learn from' * few}. Test repertoires stay as they are."
+        f"{', which are few to learn from' if few else ''}. Test repertoires stay as they are."
     )
     details = {"columns": list(columns), "n_kept": n_kept, "n_smallest": n_smallest if are_known else None}
     return [Caution("warning" if few else "note", text, "setup", "adjusted", details)]

@@ -375,7 +375,7 @@ def _make_control_cautions(
             f"{control.label}, a control method that sees no amino-acid sequence, {_VERDICTS[verdict]} the best "
             f"method, {best.label} ({scoring.heading} {control.value:.3f} against {best.value:.3f}, {p_text}). So this "
             f"cohort does not show that receptor sequences add information beyond {_begin_lower(control.label)}."
-            f"{SHEET_CONTROL_ADVICE * (control.method == 'sheet-columns')}"
+            f"{SHEET_CONTROL_ADVICE if control.method == 'sheet-columns' else ''}"
         )
         values = {
             "control": control.method,

@@ -170,7 +170,7 @@ def _find_shared_donor_cautions(metadata: pd.DataFrame, performance: Performance
         return cautions
     targets = _list_target_kinds(performance)
     for target, kind in targets.items():
-        prefix = f"{PART_NAMES[performance.held_out]} repertoires{f' for {target}' * (len(targets) > 1)}: "
+        prefix = f"{PART_NAMES[performance.held_out]} repertoires{f' for {target}' if len(targets) > 1 else ''}: "
         classes = performance.select_classes(target)
         cautions += find_donor_cautions(
             performance.donors, str(performance.donor_column), classes, kind=kind, where=prefix

@@ -156,7 +156,7 @@ def make_history_figures(history: pd.DataFrame, name: str = "") -> list[Figure]:
 
     if history.empty:
         return []
-    last, run_phrase = int(history["update"].iloc[-1]), f" of {name}" * bool(name)
+    last, run_phrase = int(history["update"].iloc[-1]), f" of {name}" if name else ""
     description = f"Training and validation loss{run_phrase} over {last:,} updates; the update that was kept is marked."
     caption = (
         "The loss says how wrong the predictions are; lower is better. The network of the marked update was kept. (A "
@@ -202,7 +202,7 @@ def make_attention_figures(
     known = heads[heads["repertoire_id"].isin(list(classes)) & (heads["n_sequences"] > 0)]
     if known.empty:
         return []
-    by_target = f" by {target}" * bool(target)
+    by_target = f" by {target}" if target else ""
     return [
         render_figure(
             draw_metastable_figure(heads, classes, colour_of_class),
@@ -272,7 +272,7 @@ def make_kernel_figures(kernels: NDArray[np.float64], context: DirectionContext)
         return []
     direction, figures, first = context.direction, [], 0
     for name, size in context.members:
-        block, model_phrase = kernels[:, first : first + size], f" of {name}" * bool(name)
+        block, model_phrase = kernels[:, first : first + size], f" of {name}" if name else ""
         first += size
         mean = direction.sign * block.mean(axis=0)
         best = [str(kernel + 1) for kernel in np.argsort(-mean)[:3] if mean[kernel] > 0]

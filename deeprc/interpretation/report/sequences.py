@@ -243,7 +243,7 @@ def _make_junction_cell(sign: int, row: _Row) -> Cell:
 def _make_source_cell(sign: int, row: _Row) -> Cell:
     """Return a cell of the branch through which most of the contribution comes, with its share if this is not all."""
     branch, share = find_main_source(row.sequence, sign)
-    return make_text_cell(branch + f" ({share:.0%})" * (share < 0.995))
+    return make_text_cell(branch + (f" ({share:.0%})" if share < 0.995 else ""))
 
 
 def _make_witness_cell(row: _Row) -> Cell:
@@ -309,5 +309,5 @@ def _export_sequences(
     table = described.to_csv(sep="\t", index=False, float_format="%.9g")
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", direction.name).strip("-.")
     return make_download_link(
-        table, f"sequences-{index}{f'-{stem}' * bool(stem)}.tsv", f"Save all {len(top):,} as a table (TSV)"
+        table, f"sequences-{index}{f'-{stem}' if stem else ''}.tsv", f"Save all {len(top):,} as a table (TSV)"
     )
