@@ -9,6 +9,7 @@ import click
 from deeprc.cli.options import device_option, scheduler_option, table_output_option
 from deeprc.cli.paths import runs_and_container
 from deeprc.cli.tables import format_heads
+from deeprc.errors import InputError
 
 __all__ = ["attention"]
 
@@ -82,7 +83,6 @@ def attention(
       deeprc attention runs/cmv cohort.h5 -o cmv.tsv --top-overall 1000 --by contribution
     """
     from deeprc.datasets.dataset import open_dataset
-    from deeprc.errors import InputError
     from deeprc.interpretation.attention import choose_default_ranking, iterate_attention
     from deeprc.interpretation.attention_files import check_attention_outputs, make_heads_path, write_attention
     from deeprc.interpretation.by_workers import iterate_attention_of_workers
@@ -93,10 +93,7 @@ def attention(
     from deeprc.runs.ensemble import load_ensemble
     from deeprc.runs.shares import DividedCohort
 
-    if top is not None and top_overall is not None:
-        raise InputError("--top chooses sequences of each repertoire, --top-overall of the whole cohort: give only one")
-    if top is None and top_overall is None and (by or class_name):
-        raise InputError("--by and --class need --top or --top-overall, for which they choose the ranking")
+    _check_ranking_options(top, top_overall, by, class_name)
     check_attention_outputs(output)
     if scheduler is not None:
         check_scheduler(scheduler)
@@ -125,3 +122,11 @@ def attention(
         click.echo(line)
     click.echo(f"Wrote {written.n_sequences} sequences of {len(dataset)} repertoires to {output}")
     click.echo(f"Wrote {make_heads_path(output)}: how many sequences have 90% of the attention of each head")
+
+
+def _check_ranking_options(top: int | None, top_overall: int | None, by: str | None, class_name: str | None) -> None:
+    """Raise InputError if two rankings are asked for, or options of a ranking without one."""
+    if top is not None and top_overall is not None:
+        raise InputError("--top chooses sequences of each repertoire, --top-overall of the whole cohort: give only one")
+    if top is None and top_overall is None and (by or class_name):
+        raise InputError("--by and --class need --top or --top-overall, for which they choose the ranking")
