@@ -68,21 +68,23 @@ def find_enriched_motifs(
 ) -> list[EnrichedMotif]:
     """Return the motifs that are associated with a label, best first; an empty list if there is none.
 
-    The frequency of each k-mer (occurrences per sequence) is correlated with the label: with membership in the positive
-    class, in each class, or with the rank of the number. Small repertoires, whose frequencies vary by chance, have a
-    smaller weight. The same is done with labels that are permuted among repertoires of about the same size. The
-    strongest correlation of all k-mers in each permutation gives the p-values of Westfall and Young. They hold for all
-    k-mers together, whatever their distributions and dependences, and are multiplied by the number of outputs.
+    Each output is searched alone:
 
-    A motif in few repertoires cannot have the strongest correlation of all k-mers. So k-mers that vary more between
-    repertoires than counting explains, which is known without labels, are also tested alone, see
-    `FalseDiscoveryTest`. If there are such k-mers, all p-values of this search are multiplied by two.
-
-    Motifs of an output are chosen one by one, as long as the p-value is at most the level. The next motif is the
-    strongest one after the sequences with a chosen motif are left out. So a motif that is shifted or shortened
-    counts once, and a variant counts if it has sequences of its own. Each output is searched alone. Variants of the
-    motifs, with one position more or fewer or with another residue, are tested among each other, see
-    `find_all_variants`. In the result, they follow the motifs of all outputs.
+    1. **Correlate.** The frequency of each k-mer (occurrences per sequence) is correlated with the label: with
+       membership in the positive class, in each class, or with the rank of the number. Small repertoires, whose
+       frequencies vary by chance, have a smaller weight.
+    2. **Compare with chance.** The same is done with labels that are permuted among repertoires of about the same size.
+       The strongest correlation of all k-mers in each permutation gives the p-values of Westfall and Young. They hold
+       for all k-mers together, whatever their distributions and dependences, and are multiplied by the number of
+       outputs.
+    3. **Test overdispersed k-mers.** A motif in few repertoires cannot have the strongest correlation of all k-mers. So
+       k-mers that vary more between repertoires than counting explains are also tested alone, see `Dispersion` and
+       `FalseDiscoveryTest`. If there are such k-mers, all p-values of this search are multiplied by two.
+    4. **Choose.** Motifs are chosen one by one, as long as the p-value is at most the level. The next motif is the
+       strongest one after the sequences with a chosen motif are left out. So a motif that is shifted or shortened
+       counts once, and a variant counts if it has sequences of its own.
+    5. **Find variants.** Variants of the motifs, with one position more or fewer or with another residue, are tested
+       among each other, see `find_all_variants`. In the result, they follow the motifs of all outputs.
 
     Parameters
     ----------
