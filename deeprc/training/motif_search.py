@@ -1,11 +1,15 @@
 """Search for gapped k-mers that are associated with a label, by permutation tests in a few passes over the data.
 
-These modules divide the search, in this order: `search_outputs` has the labels of the outputs; `kmer_summaries` passes
-over the repertoires and keeps the k-mers that are most correlated with a label; `kmer_dispersion` finds k-mers that
-vary more between repertoires than counting explains, whatever the labels are; `output_search` tests both
-(`permutation_null`, `false_discovery`) and chooses motifs among them; `motif_variants` searches variants of these. A
-training calls all this from `motif_start`, tests doubtful motifs in the validation fold (`confirmation`), and weighs
-residues at gaps (`gap_weights`).
+These modules divide the search, in this order:
+
+1. `search_outputs` has the labels of the outputs.
+2. `kmer_summaries` passes over the repertoires, and keeps the k-mers that are most correlated with a label.
+3. `kmer_dispersion` finds k-mers that vary more between repertoires than counting explains, without labels.
+4. `output_search` tests both kinds of k-mers (`permutation_null`, `false_discovery`), and chooses motifs among them.
+5. `motif_variants` searches variants of the motifs.
+
+A training calls all this from `motif_start`. Then it tests doubtful motifs in the validation fold (`confirmation`), and
+weighs the residues at gaps (`gap_weights`).
 
 Letters: B repertoires, T' outputs of one task, P permutations.
 """
