@@ -57,24 +57,29 @@ def attention(
 ) -> None:
     """Write how much each sequence of CONTAINER contributes to the prediction of RUN, and its attention weight.
 
-    FILE is an AIRR Rearrangement table with these columns: "contribution" (what the sequence adds to the log-odds of
-    the positive class, also with --class), "response" (the log-odds if the sequence had all the attention),
-    "attention_weight" (its weight in the average over the repertoire; the weights sum to 1), "attention_rank",
-    "attention_logit" (comparable between repertoires), and "head" (the attention head with the largest weight). If the
-    network has more branches than attention, the columns "through_attention", "through_composition" and
-    "through_clones" say how much of the contribution comes through each branch. Several runs, or a folder of runs as in
-    `deeprc predict`, give mean values.
+    FILE is an AIRR Rearrangement table. Its main columns are:
 
-    With --top-overall, "q_value" is the false discovery rate: the share of chance findings among the sequences that
-    rank as high in repertoires of the class. It is estimated from donors that RUN has not seen (test or new
-    repertoires). The column is missing if CONTAINER has none of them, or with --repertoire.
+    \b
+      contribution       what the sequence adds to the log-odds of the positive class (also with --class)
+      through_...        the part of the contribution through each branch, if the network has several
+      response           the log-odds if the sequence had all the attention
+      attention_weight   its weight in the average over the repertoire; the weights sum to 1
+      attention_rank     its rank by this weight
+      attention_logit    its attention before the softmax, which is comparable between repertoires
+      head               the attention head with the largest weight
+      q_value            with --top-overall: the false discovery rate
 
-    With --scheduler, the workers of a Dask cluster compute the tables, some repertoires at a time. Only "q_value" is
-    computed on this machine.
+    The false discovery rate is the share of chance findings among the sequences that rank as high in repertoires of the
+    class. It is estimated from donors that RUN has not seen (test or new repertoires). The column is missing if
+    CONTAINER has none of them, or with --repertoire.
 
-    A second table, FILE with .heads.tsv in the place of .tsv, says for each repertoire and head over how many
-    sequences the head averages ("metastable_size": the smallest number whose weights sum to 0.90) and its operating
-    class, from I (more than half of the repertoire) to IV (at most a thirty-second). The medians are printed.
+    A second table, FILE with .heads.tsv in the place of .tsv, has a row for each repertoire and attention head. It says
+    over how many sequences the head averages: "metastable_size" is the smallest number whose weights sum to 0.90, and
+    "operating_class" goes from I (more than half of the repertoire) to IV (at most a thirty-second). The medians are
+    printed.
+
+    Several runs, or a folder of runs as in `deeprc predict`, give mean values. With --scheduler, the workers of a Dask
+    cluster compute the tables, some repertoires at a time. Only "q_value" is computed on this machine.
 
     \b
     Examples:
