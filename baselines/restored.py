@@ -36,7 +36,7 @@ def check_numbers(name: str, numbers: object, n: int) -> None:
         if numbers.dtype.kind in "bif" and numbers.shape == (n,) and np.isfinite(numbers).all():
             return
         found = f"{numbers.dtype} {numbers.shape}"
-    raise ValueError(f"{name}: expected {n:,} finite number{'s' * (n != 1)}, found {found}")
+    raise ValueError(f"{name}: expected {n:,} finite number{'s' if n != 1 else ''}, found {found}")
 
 
 def check_clones(residues: NDArray[np.uint8], offsets: NDArray[np.int64]) -> None:

@@ -204,7 +204,8 @@ def _check_one_repertoire(file: FileToRead, rows: RawRows) -> None:
     """Raise InputError if a column of a file that is one repertoire names several."""
     repertoire_ids = [] if rows.repertoire is None else [name for name in rows.repertoire.vocabulary if name]
     if len(repertoire_ids) > 1:
-        column, listing = rows.repertoire_column, ", ".join(repertoire_ids[:3]) + ", ..." * (len(repertoire_ids) > 3)
+        column, more = rows.repertoire_column, ", ..." if len(repertoire_ids) > 3 else ""
+        listing = ", ".join(repertoire_ids[:3]) + more
         raise InputError(
             f"{file.path}: column {column!r} names {len(repertoire_ids)} repertoires ({listing}); the sheet gives the "
             f"whole file to {file.repertoires['']!r}. `split_by={shlex.quote(column)}` separates them, `split_by=none` "

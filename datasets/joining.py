@@ -175,7 +175,7 @@ def _join_metadata(parts: Sequence[Container]) -> pd.DataFrame:
     for part in parts:
         missing = [name for name in names if name not in part.metadata]
         if missing:
-            columns = f"metadata column{'s' * (len(missing) > 1)} {', '.join(map(repr, missing))}"
+            columns = f"metadata column{'s' if len(missing) > 1 else ''} {', '.join(map(repr, missing))}"
             _logger.warning("%s: has no %s: the values of its repertoires are missing", part.path, columns)
     return pd.DataFrame({name: _join_column(name, parts) for name in names})
 

@@ -186,7 +186,7 @@ def describe_missing(sheet: Metadata, plan: Plan, source_files: SourceFiles) -> 
     by_file = any(file_of[repertoire_id] for repertoire_id in missing)
     columns = [sheet.file_column, sheet.id_column] if by_file else [sheet.id_column]
     different = list(map(repr, dict.fromkeys(columns)))
-    listing = f"column{'s' * (len(different) > 1)} {' and '.join(different)}"
+    listing = f"column{'s' if len(different) > 1 else ''} {' and '.join(different)}"
     names = [
         [stem for name in (repertoire_id, file_of[repertoire_id]) if name for stem in list_stems(name)]
         for repertoire_id in missing

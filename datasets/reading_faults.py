@@ -107,7 +107,8 @@ class ReadingFaults:
         advice = []
         if self.keeps_any:
             file_advice = SKIP_ADVICE if len(faults) <= MAX_FAULTS else BAD_FILES_ADVICE
-            advice = [file_advice] * (len(unreadable) > 0) + [EMPTY_ADVICE] * (len(empty) > 0)
+            advice += [file_advice] if len(unreadable) > 0 else []
+            advice += [EMPTY_ADVICE] if len(empty) > 0 else []
         elif was_stopped:
             advice = [not_read, "`deeprc check` reads all files, and lists their faults"]
         lines = add_advice(number_faults(f"{failed} cannot be used", faults), "; ".join(advice))

@@ -167,7 +167,7 @@ def _check_dropped(sheet: Metadata, source: StoredContainer, dropped: Sequence[s
 
     lost = list(filter(is_lost, dropped))
     if lost:
-        columns = f"column{'s' * (len(lost) > 1)} {join_names(list(map(repr, lost)), _SHOWN_COLUMNS)}"
+        columns = f"column{'s' if len(lost) > 1 else ''} {join_names(list(map(repr, lost)), _SHOWN_COLUMNS)}"
         raise InputError(
             f"{source.path}: would lose the {columns}, which {sheet.path} does not have; choose `keep_columns` or "
             "`drop_columns`, or another `output`"
@@ -194,8 +194,9 @@ def _describe_matching(sheet: Metadata, n_by_id: int, file_of: Mapping[int, Path
     if not file_of:
         return ""
     by_name = [_is_named(sheet.files[row], file) for row, file in file_of.items()]
-    columns = [sheet.file_column] * any(by_name) + [sheet.id_column] * (not all(by_name))
-    by = f"by the file names in column{'s' * (len(columns) > 1)} {' and '.join(map(repr, columns))}"
+    columns = [sheet.file_column] if any(by_name) else []
+    columns += [] if all(by_name) else [sheet.id_column]
+    by = f"by the file names in column{'s' if len(columns) > 1 else ''} {' and '.join(map(repr, columns))}"
     matched = f"{len(file_of):,} {'row was' if len(file_of) == 1 else 'rows were'} matched {by}"
     if n_by_id == 0:
         return f"no value of {sheet.id_column!r} is a repertoire of the container; {matched}"

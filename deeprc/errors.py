@@ -131,7 +131,7 @@ def quote(value: str) -> str:
 
 def cut_name(name: str) -> str:
     """Return a name for a message; a long name is cut."""
-    return f"{name[:_MAX_QUOTED_LETTERS]}{'...' * (len(name) > _MAX_QUOTED_LETTERS)}"
+    return f"{name[:_MAX_QUOTED_LETTERS]}{'...' if len(name) > _MAX_QUOTED_LETTERS else ''}"
 
 
 def join_names(names: Sequence[str], shown: int) -> str:
@@ -157,7 +157,7 @@ def describe_texts(texts: Sequence[str], one: str, many: str, shown: int = _SHOW
 
 def format_count(n: int, noun: str) -> str:
     """Return a number with a noun, in the plural unless the number is 1, as in "1 donor" and "1,200 donors"."""
-    return f"{n:,} {noun}{'s' * (n != 1)}"
+    return f"{n:,} {noun}{'s' if n != 1 else ''}"
 
 
 def end_sentence(text: str) -> str:
@@ -192,7 +192,7 @@ def describe_missing_column(name: str, columns: Iterable[object], use: str = "")
     known = [str(column) for column in columns]
     near = suggest_nearest(name, known)
     listed = f"{near} Columns" if near else "; columns"
-    return f"no column {quote(name)}{f' {use}' * bool(use)}{listed}: {join_names(known, _SHOWN_COLUMNS) or 'none'}"
+    return f"no column {quote(name)}{f' {use}' if use else ''}{listed}: {join_names(known, _SHOWN_COLUMNS) or 'none'}"
 
 
 def add_advice(lines: Sequence[str], advice: str) -> tuple[str, ...]:

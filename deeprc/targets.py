@@ -114,7 +114,7 @@ def format_class_counts(values: pd.Series[Any]) -> str:
     """Return the classes of a column with their numbers of repertoires as text, such as `mild (3), severe (2)`."""
     counts = Counter(text for text in format_labels(values) if text is not None)
     shown = [f"{_shorten_name(name)} ({n})" for name, n in sorted(counts.items())]
-    return ", ".join(shown[:_SHOWN]) + ", ..." * (len(shown) > _SHOWN)
+    return ", ".join(shown[:_SHOWN]) + (", ..." if len(shown) > _SHOWN else "")
 
 
 def _shorten_name(name: str) -> str:

@@ -226,8 +226,8 @@ def _make_class_task(target: ParsedTarget, metadata: pd.DataFrame, source: str) 
     class_names = sorted({value for value in format_labels(values) if value is not None})
     if len(class_names) < 2:
         raise InputError(
-            f"{source}: target {quote(target.column)} has {len(class_names)} class{'es' * (len(class_names) != 1)}"
-            f" ({join_names(class_names, 1) or 'all labels are missing'}); expected at least 2"
+            f"{source}: target {quote(target.column)} has {'1 class' if class_names else '0 classes'} "
+            f"({join_names(class_names, 1) or 'all labels are missing'}); expected at least 2"
         )
     if target.kind == "multiclass":
         return Task(target.column, target.column, "multiclass", tuple(class_names), target.weight)

@@ -457,9 +457,7 @@ def test_means_over_cohorts(call: Call) -> None:
         (["--container", "x.h5", "--target", "status"], "--container: takes the place of --recipes"),
     ],
 )
-def test_what_cannot_be_used_is_said_in_one_line(
-    call: Call, arguments: list[str], message: str, tmp_path: Path
-) -> None:
+def test_bad_options_are_refused_in_one_line(call: Call, arguments: list[str], message: str, tmp_path: Path) -> None:
     result = call(*arguments)
     assert result.exit_code == 2
     (line,) = result.stderr.splitlines()

@@ -24,7 +24,9 @@ TIMES = COMMON | {"ours_ms", "dense_ms", "million_sequences_per_s"}
         ("larger_than_memory", ["--repertoires", "16"], COMMON | {"way", "ms", "cpu_ratio", "mb_read"}, "rows"),
     ],
 )
-def test_it_prints_a_table_and_a_json_line(name: str, options: list[str], columns: set[str], limit: str) -> None:
+def test_each_benchmark_prints_a_table_and_a_json_line(
+    name: str, options: list[str], columns: set[str], limit: str
+) -> None:
     if name in ("memory", "whole_repertoires", "larger_than_memory") and not Path("/proc/self/clear_refs").exists():
         pytest.skip("needs Linux")
     brief = [] if name == "memory" else ["--seconds", "0.05"]

@@ -97,7 +97,7 @@ def test_a_tuple_has_the_length_of_its_type(value: list[float]) -> None:
         ({"more": 1}, "f: no key 'more' is known here; expected inner, n, share, loss, named"),
     ],
 )
-def test_what_is_of_another_type_is_said_with_its_place(changes: dict[str, Any], message: str) -> None:
+def test_values_of_a_wrong_type_are_refused_with_their_place(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as error:
         validate({**WHOLE, **changes}, Outer, "f")
     assert str(error.value).startswith(message)
@@ -203,7 +203,7 @@ def test_files_that_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert read_yaml(file) == 123
 
 
-def test_what_is_shown_is_short() -> None:
+def test_abbreviated_values_are_short() -> None:
     assert abbreviate("a") == "'a'"
     deep: list[Any] = []
     for _ in range(100_000):

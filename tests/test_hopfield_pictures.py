@@ -162,7 +162,7 @@ def test_the_witness_is_found(parts: dict[str, Any]) -> None:
     assert parts["pooling"].numbers["accuracy"] > 0.9
 
 
-def test_what_the_page_says_of_the_classifiers(parts: dict[str, Any]) -> None:
+def test_classifiers_have_the_accuracies_that_the_page_states(parts: dict[str, Any]) -> None:
     rows = {row["method"]: row for row in parts["classifier"].numbers["rows"]}
     assert all(len(own) == 15 for scores in parts["classifier"].data["scores"].values() for own in scores.values())
     svm, distance = rows["SVM, RBF kernel"], rows["HopfieldLayer, distance"]

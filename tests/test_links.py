@@ -55,6 +55,19 @@ def test_broken_links_are_found(tmp_path: Path) -> None:
     assert broken_links(page) == ["none.md", "other.md#no-heading", "#there"]
 
 
+def test_step_by_step_list_names_functions_of_their_files() -> None:
+    """Each line of the list in architecture.md has a function or a class, its file, and what it does."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    section = page.split("## One training, step by step")[1].split("\n## ")[0]
+    steps = re.findall(r"^ {4,}(\w+)(?:\.(\w+))?(?:\(\.\.\.\))? +(\w+(?:/\w+)*\.py)", section, re.MULTILINE)
+    assert len(steps) > 10
+    for name, method, path in steps:
+        file = ROOT / ("." if path.startswith("datasets/") else "deeprc") / path
+        code = file.read_text(encoding="utf-8")
+        assert re.search(rf"^(def|class) {name}\b", code, re.MULTILINE), (name, path)
+        assert not method or re.search(rf"^    def {method}\b", code, re.MULTILINE), (method, path)
+
+
 @pytest.mark.parametrize("inventory", sorted((ROOT / "docs" / "inventories").iterdir()), ids=lambda path: path.stem)
 def test_types_of_other_packages_exist_and_are_linked(inventory: Path) -> None:
     first, *_ = lines = inventory.read_text().splitlines()

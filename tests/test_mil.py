@@ -90,7 +90,7 @@ def test_both_layouts_give_the_same_bags_packed_or_not(mil: ModuleType, tmp_path
         (b"1,1,0.5\n1,2,0.5\n", "positive and negative bags"),
     ],
 )
-def test_what_cannot_be_used_is_said_in_one_line(
+def test_unusable_data_is_refused_in_one_line(
     mil: ModuleType, tmp_path: Path, content: bytes | None, message: str
 ) -> None:
     if content is not None:

@@ -63,7 +63,7 @@ def test_a_table_without_rows(tmp_path: Path) -> None:
         ("x\t", "x" + "\t" * 2000, "has too many columns; expected at most 1000"),
     ],
 )
-def test_what_does_not_fit_is_said_with_its_place(old: str, new: str, message: str, tmp_path: Path) -> None:
+def test_bad_values_are_refused_with_their_place(old: str, new: str, message: str, tmp_path: Path) -> None:
     path = written(tmp_path, (HEADER + ROW).replace(old, new, 1))
     with pytest.raises(InputError) as error:
         read_table(path, COLUMNS)
@@ -71,7 +71,7 @@ def test_what_does_not_fit_is_said_with_its_place(old: str, new: str, message: s
     assert "\n" not in str(error.value)
 
 
-def test_what_is_no_table(tmp_path: Path) -> None:
+def test_read_table_refuses_files_that_are_no_tables(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"a\.tsv: no such file; expected a table"):
         read_table(tmp_path / "a.tsv", COLUMNS)
     for content in (b"", b"\xff\xfe\x00", b"a\tb\n1\t2\t3\t4\n1\n1\t2\t3\t4\t5\t6\n"):

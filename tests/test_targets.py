@@ -56,7 +56,9 @@ METADATA = pd.DataFrame(
         ("dose>5", "dose>5", ("p", "q"), [0, 1, 0, 1, 0, 1]),
     ],
 )  # fmt: skip
-def test_what_a_target_means(target: str, name: str, class_names: tuple[str, str], expected: list[float]) -> None:
+def test_targets_have_these_names_classes_and_labels(
+    target: str, name: str, class_names: tuple[str, str], expected: list[float]
+) -> None:
     (task,) = parse_tasks([target], METADATA)
     assert (task.name, task.kind, task.class_names) == (name, "binary", class_names)
     np.testing.assert_array_equal(encode_labels([task], METADATA)[:, 0], expected)

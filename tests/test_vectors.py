@@ -135,7 +135,7 @@ def test_rows_are_loaded_filled_and_stored_where_they_lie() -> None:
         lambda a, b: store(to_int(a), b, 0),  # other numbers than those of the array
     ],
 )
-def test_what_has_no_meaning_is_refused(function: Callable[..., Any]) -> None:
+def test_meaningless_vector_operations_are_refused(function: Callable[..., Any]) -> None:
     inner = numba.njit(function)
 
     @numba.njit

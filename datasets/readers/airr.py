@@ -20,10 +20,10 @@ class AirrReader:
 
     One of `junction_aa`, `cdr3_aa` and `junction` is needed; of several, a row takes the first that it has.
 
-    If the table is of single cells, cells are counted, not the molecules of a contig in its cell. The table is of
-    single cells if it has a `cell_id`, and either `is_cell`, which Cell Ranger writes, or `cell_type_experimental`,
-    which BD Rhapsody writes, or no `duplicate_count`. A `cell_id` alone is not enough: repositories write the column,
-    empty, into tables of bulk sequencing. So if no row names a cell, the other counts are read.
+    If the table is of single cells, cells are counted, not the molecules of a contig in its cell. A table is of single
+    cells if it has a `cell_id`, and one of these holds: it has `is_cell` (Cell Ranger), it has `cell_type_experimental`
+    (BD Rhapsody), or it has no `duplicate_count`. A `cell_id` alone is not enough, because repositories write an empty
+    `cell_id` into tables of bulk sequencing. So if no row names a cell, the other counts are read.
     """
 
     name = "airr"

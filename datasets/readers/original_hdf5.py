@@ -85,9 +85,8 @@ def read_original_ids(path: Path) -> tuple[str, ...]:
 def read_original_container(path: Path, only: Collection[str] | None = None) -> Iterator[tuple[str, RawRows]]:
     """Yield the id and the sequences of each repertoire, or of those in `only`, in the file's order.
 
-    One repertoire is in memory at a time.
-
-    A count of less than 1, as in the CMV cohort, becomes 1. The file has no genes and no reading frames.
+    One repertoire is in memory at a time. A count of less than 1, as in the CMV cohort, becomes 1. The file has no
+    genes and no reading frames.
 
     Raises
     ------
@@ -105,14 +104,18 @@ def read_original_container(path: Path, only: Collection[str] | None = None) -> 
                     dataset, f"expected {len(sequences)} values, one for each sequence, found {dataset.shape}"
                 )
         alphabet = _read_alphabet(file) if sequences.dtype.kind in "iu" else None
+
+        def read_rows(start: int, stop: int) -> RawRows:
+            texts = _convert_to_raw_texts(sequences, _read_values(sequences, start, stop), alphabet)
+            if lengths is not None and not np.array_equal(_read_values(lengths, start, stop), texts.lengths):
+                raise _make_error(lengths, "does not fit the sequences")
+            return _make_rows(texts, counts, start, stop)
+
         for name, (start, stop) in zip(ids, bounds.tolist(), strict=True):
             if only is not None and name not in only:
                 continue
             try:
-                texts = _convert_to_raw_texts(sequences, _read_values(sequences, start, stop), alphabet)
-                if lengths is not None and not np.array_equal(_read_values(lengths, start, stop), texts.lengths):
-                    raise _make_error(lengths, "does not fit the sequences")
-                rows = _make_rows(texts, counts, start, stop)
+                rows = read_rows(start, stop)
             except InputError as error:
                 raise InputError(f"{error}; repertoire {quote(name)}") from error
             yield name, rows

@@ -339,16 +339,21 @@ def _parse_counts(
         if not count_of_value:
             continue
         parsed = np.array(count_of_value)[column.codes]
-        here = (exact == _NO_COUNT) & (parsed != _NO_COUNT)
-        wrong = np.flatnonzero(here & (parsed == _INVALID))
-        if len(wrong):
-            expected = f"a number from 0 to {_MAX_COUNT}, or nothing"
-            error = _make_error(locate, int(wrong[0]), InvalidValueError(name, column.get_name(wrong[0]), expected))
-            raise InputError(f"{error}{_explain_invalid_count(column.get_name(wrong[0]))}")
-        exact[here], source[here] = parsed[here], index
+        use = (exact == _NO_COUNT) & (parsed != _NO_COUNT)
+        invalid = np.flatnonzero(use & (parsed == _INVALID))
+        if len(invalid):
+            raise _make_count_error(name, column, int(invalid[0]), locate)
+        exact[use], source[use] = parsed[use], index
     exact[exact == _NO_COUNT] = 1
     rounded = np.maximum(np.rint(exact), 1)
     return rounded.astype(np.uint32), source, rounded != exact
+
+
+def _make_count_error(name: str, column: Categorical, row: int, locate: Locate) -> InputError:
+    """Return the error for a row whose count, in a column with this name, cannot be used."""
+    value, expected = column.get_name(row), f"a number from 0 to {_MAX_COUNT}, or nothing"
+    error = _make_error(locate, row, InvalidValueError(name, value, expected))
+    return InputError(f"{error}{_explain_invalid_count(value)}")
 
 
 def _parse_count(value: str, negative_is_one: bool) -> float:

@@ -335,9 +335,12 @@ def _normalise_newlines(stream: IO[bytes]) -> Iterator[bytes]:
 def _find_last_line_end(data: bytes, header: Header, *, quotes_matter: bool, at_end: bool) -> tuple[int, bool]:
     """Return where the last line ends that can be parsed now (0: none can), and whether quotes matter from here on.
 
-    Quotes matter from the first block on in which a line, taken without them, has too many or too few fields. Before
-    it, a quote without a partner may begin a field that goes on in the next block. So its line, and all after it, are
-    kept back until the next block shows this, or until too much is kept back.
+    In a table without quoted fields, `5" fragment` is a field with an ordinary letter. In a table with quoted fields, a
+    quote may begin a field that holds delimiters or newlines. To tell them apart, fields are first counted as if quotes
+    were letters. Quotes matter from the first block on in which a line then has too many or too few fields.
+
+    Before that block, a quote without a partner may begin a field that goes on in the next block. So its line, and all
+    lines after it, are kept back until the next block shows this, or until too much is kept back.
     """
     end = data.rfind(b"\n") + 1
     if b'"' not in data and not quotes_matter:

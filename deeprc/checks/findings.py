@@ -181,4 +181,4 @@ def to_text(findings: Sequence[Finding]) -> str:
 def count_findings(findings: Sequence[Finding]) -> str:
     """Return the number of findings by severity: 1 error, 2 warnings, 0 notes."""
     counts = [(sum(finding.severity == severity for finding in findings), severity) for severity in _SEVERITIES]
-    return ", ".join(f"{n} {severity}{'s' * (n != 1)}" for n, severity in counts)
+    return ", ".join(f"{n} {severity}{'s' if n != 1 else ''}" for n, severity in counts)

@@ -186,7 +186,7 @@ def _make_similar_findings(
         "warning",
         "similar-content",
         f"{format_count(len(groups), 'group')} of repertoires {of_donors}"
-        f"share{'s' * (len(groups) == 1)} far more sequences than expected by chance, {n:,} repertoires in "
+        f"share{'s' if len(groups) == 1 else ''} far more sequences than expected by chance, {n:,} repertoires in "
         f"{format_count(len(pairs), 'pair')}, {' and '.join(texts)}",
         "If they come from the same donor, say so in a column of the sheet (`deeprc check` with `write_subjects` adds "
         "one) and train with `group_by`. Otherwise check for swapped samples and contamination.",

@@ -9,6 +9,7 @@ import click
 from deeprc.cli.options import device_option, scheduler_option, table_output_option
 from deeprc.cli.paths import runs_and_container
 from deeprc.cli.tables import format_heads
+from deeprc.errors import InputError
 
 __all__ = ["attention"]
 
@@ -56,24 +57,29 @@ def attention(
 ) -> None:
     """Write how much each sequence of CONTAINER contributes to the prediction of RUN, and its attention weight.
 
-    FILE is an AIRR Rearrangement table with these columns: "contribution" (what the sequence adds to the log-odds of
-    the positive class, also with --class), "response" (the log-odds if the sequence had all the attention),
-    "attention_weight" (its weight in the average over the repertoire; the weights sum to 1), "attention_rank",
-    "attention_logit" (comparable between repertoires), and "head" (the attention head with the largest weight). If the
-    network has more branches than attention, the columns "through_attention", "through_composition" and
-    "through_clones" say how much of the contribution comes through each branch. Several runs, or a folder of runs as in
-    `deeprc predict`, give mean values.
+    FILE is an AIRR Rearrangement table. Its main columns are:
 
-    With --top-overall, "q_value" is the false discovery rate: the share of chance findings among the sequences that
-    rank as high in repertoires of the class. It is estimated from donors that RUN has not seen (test or new
-    repertoires). The column is missing if CONTAINER has none of them, or with --repertoire.
+    \b
+      contribution       what the sequence adds to the log-odds of the positive class (also with --class)
+      through_...        the part of the contribution through each branch, if the network has several
+      response           the log-odds if the sequence had all the attention
+      attention_weight   its weight in the average over the repertoire; the weights sum to 1
+      attention_rank     its rank by this weight
+      attention_logit    its attention before the softmax, which is comparable between repertoires
+      head               the attention head with the largest weight
+      q_value            with --top-overall: the false discovery rate
 
-    With --scheduler, the workers of a Dask cluster compute the tables, some repertoires at a time. Only "q_value" is
-    computed on this machine.
+    The false discovery rate is the share of chance findings among the sequences that rank as high in repertoires of the
+    class. It is estimated from donors that RUN has not seen (test or new repertoires). The column is missing if
+    CONTAINER has none of them, or with --repertoire.
 
-    A second table, FILE with .heads.tsv in the place of .tsv, says for each repertoire and head over how many
-    sequences the head averages ("metastable_size": the smallest number whose weights sum to 0.90) and its operating
-    class, from I (more than half of the repertoire) to IV (at most a thirty-second). The medians are printed.
+    A second table, FILE with .heads.tsv in the place of .tsv, has a row for each repertoire and attention head. It says
+    over how many sequences the head averages: "metastable_size" is the smallest number whose weights sum to 0.90, and
+    "operating_class" goes from I (more than half of the repertoire) to IV (at most a thirty-second). The medians are
+    printed.
+
+    Several runs, or a folder of runs as in `deeprc predict`, give mean values. With --scheduler, the workers of a Dask
+    cluster compute the tables, some repertoires at a time. Only "q_value" is computed on this machine.
 
     \b
     Examples:
@@ -82,7 +88,6 @@ def attention(
       deeprc attention runs/cmv cohort.h5 -o cmv.tsv --top-overall 1000 --by contribution
     """
     from deeprc.datasets.dataset import open_dataset
-    from deeprc.errors import InputError
     from deeprc.interpretation.attention import choose_default_ranking, iterate_attention
     from deeprc.interpretation.attention_files import check_attention_outputs, make_heads_path, write_attention
     from deeprc.interpretation.by_workers import iterate_attention_of_workers
@@ -93,10 +98,7 @@ def attention(
     from deeprc.runs.ensemble import load_ensemble
     from deeprc.runs.shares import DividedCohort
 
-    if top is not None and top_overall is not None:
-        raise InputError("--top chooses sequences of each repertoire, --top-overall of the whole cohort: give only one")
-    if top is None and top_overall is None and (by or class_name):
-        raise InputError("--by and --class need --top or --top-overall, for which they choose the ranking")
+    _check_ranking_options(top, top_overall, by, class_name)
     check_attention_outputs(output)
     if scheduler is not None:
         check_scheduler(scheduler)
@@ -125,3 +127,11 @@ def attention(
         click.echo(line)
     click.echo(f"Wrote {written.n_sequences} sequences of {len(dataset)} repertoires to {output}")
     click.echo(f"Wrote {make_heads_path(output)}: how many sequences have 90% of the attention of each head")
+
+
+def _check_ranking_options(top: int | None, top_overall: int | None, by: str | None, class_name: str | None) -> None:
+    """Raise InputError if two rankings are asked for, or options of a ranking without one."""
+    if top is not None and top_overall is not None:
+        raise InputError("--top chooses sequences of each repertoire, --top-overall of the whole cohort: give only one")
+    if top is None and top_overall is None and (by or class_name):
+        raise InputError("--by and --class need --top or --top-overall, for which they choose the ranking")

@@ -63,12 +63,14 @@ def clones(
 ) -> None:
     """List the clones (junction, V gene, J gene) that donors of one class carry more often than the other donors do.
 
-    FILE has for each clone the number of carriers in each class, the odds ratio with its 95% interval, the p-value of
-    Fisher's exact test, and two false discovery rates: by Benjamini and Hochberg ("q_value"), and by permuting labels
-    among donors with similar numbers of sequences ("q_permutation"). Use "q_permutation" if one class has larger
-    repertoires. With --stratify, the test is the Cochran-Mantel-Haenszel test. Columns with "metaclone" in their name
-    count a clone together with its neighbours (one substitution, the same V family); "p_neighbours" tests the
-    neighbours alone.
+    FILE has for each clone the number of carriers in each class, the odds ratio with its 95% interval, and the p-value
+    of Fisher's exact test. With --stratify, the test is the Cochran-Mantel-Haenszel test.
+
+    There are two false discovery rates: "q_value" (by Benjamini and Hochberg), and "q_permutation" (by permuting labels
+    among donors with similar numbers of sequences). Use "q_permutation" if one class has larger repertoires.
+
+    Columns with "metaclone" in their name count a clone together with its neighbours (one substitution, the same V
+    family); "p_neighbours" tests the neighbours alone.
 
     \b
     Examples:

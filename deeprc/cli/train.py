@@ -193,20 +193,10 @@ def train(
     from deeprc.config import load_config
 
     if resume is not None:
-        given = {name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-        if given - {"resume", "container", "logger", "debug"} or "=" in (container or ""):
-            raise InputError(
-                "--resume continues a run with its own settings: besides it, give only --logger, or a CONTAINER that "
-                "has moved"
-            )
+        _check_resume_options(ctx, container)
         _resume_training(resume, container, logger)
         return
-    if container is None or output is None:
-        raise InputError("expected a CONTAINER and --output FOLDER (or --resume RUN)")
-    if "=" in container:
-        raise InputError(f"expected a CONTAINER before the KEY=VALUE settings, found {container!r}")
-    if not Path(container).exists():  # before PyTorch is loaded, which takes seconds
-        raise InputError(f"{container}: no such file")
+    container, output = _check_paths(container, output)
     common = {
         "targets": targets,
         "config": load_config(config, overrides),
@@ -215,14 +205,35 @@ def train(
         "keep_sketches": not no_sketches,
     }
     split = {"folds": folds, "fold": fold, "test": test, "group_by": group_by, "adjust_for": adjust_for}
+    if isinstance(folds, str) and (fold != 0 or test is not None or validation_fold is not None):
+        raise InputError(f"--folds {folds}: leave out --fold, --test and --validation-fold")
     if validation_fold == "all" or isinstance(folds, str):
-        if isinstance(folds, str) and (fold != 0 or test is not None or validation_fold is not None):
-            raise InputError(f"--folds {folds}: leave out --fold, --test and --validation-fold")
         _train_several(container, output, split, seed, scheduler, common)
         return
     if scheduler is not None:
         raise InputError("--scheduler trains several runs at a time: it needs --validation-fold all, or leave-one-out")
     _train_one(container, output, {"validation_fold": validation_fold, **split}, seed, common)
+
+
+def _check_resume_options(ctx: click.Context, container: str | None) -> None:
+    """Raise InputError if options were given that --resume does not take, or a setting in the place of CONTAINER."""
+    given = {name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    if given - {"resume", "container", "logger", "debug"} or "=" in (container or ""):
+        raise InputError(
+            "--resume continues a run with its own settings: besides it, give only --logger, or a CONTAINER that "
+            "has moved"
+        )
+
+
+def _check_paths(container: str | None, output: str | None) -> tuple[str, str]:
+    """Return CONTAINER and --output; raise InputError if one of them is missing, before PyTorch is loaded."""
+    if container is None or output is None:
+        raise InputError("expected a CONTAINER and --output FOLDER (or --resume RUN)")
+    if "=" in container:
+        raise InputError(f"expected a CONTAINER before the KEY=VALUE settings, found {container!r}")
+    if not Path(container).exists():
+        raise InputError(f"{container}: no such file")
+    return container, output
 
 
 def _resume_training(run: str, container: str | None, logger: str | None) -> None:
@@ -299,7 +310,7 @@ def _train_several(
 
 
 def _make_printer(config: Config) -> Callable[[TrainingState, Tensor], None] | None:
-    """Return what shows each evaluation; of several ranks only the first one shows them."""
+    """Return a function that prints each evaluation; None on all ranks but the first, so that one rank prints."""
     from deeprc import ranks
 
     return make_evaluation_printer(config.training.n_updates) if ranks.is_main() else None
@@ -329,9 +340,9 @@ def _describe_start_motifs(run: Path) -> Iterator[str]:
 
     motifs = read_start_motifs(run / "seeds.tsv")
     if len(motifs):
-        doubtful = " (doubtful, confirmed by the validation fold)"
         rows = zip(motifs["motif"], motifs["p_value"], strict=True)
-        names = [name + doubtful * (p > MOTIF_LEVEL) for name, p in rows]
+        doubtful = " (doubtful, confirmed by the validation fold)"
+        names = [f"{name}{doubtful}" if p > MOTIF_LEVEL else name for name, p in rows]
         yield f"start motifs: {', '.join(names)}, see {run / 'seeds.tsv'}"
 
 

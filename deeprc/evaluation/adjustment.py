@@ -1,9 +1,11 @@
 """Adjust the training for columns of the sheet, such as a batch, by leaving out some repertoires.
 
-If a batch is associated with the label, a method learns the batch. So random repertoires are left out of training and
-validation, until the columns and the label are no longer associated: those whose class is common among repertoires
-with the same values. This is frequency matching of cases and controls. It works for every method. Test repertoires are
-not changed, and new repertoires need no columns.
+For example, batch 1 has 30 cases and 10 controls, and batch 2 has 10 cases and 30 controls. A method would learn the
+batch. So random repertoires of the class that is common in a batch are left out of training and validation: 20 cases of
+batch 1, and 20 controls of batch 2. Then the batch and the label are no longer associated.
+
+This is frequency matching of cases and controls. It works for every method. Test repertoires are not changed, and new
+repertoires need no columns.
 
 With classes y and columns c, a repertoire is kept with the probability min_k(p(k|c) / p(k)) p(y) / p(y|c). Among the
 kept repertoires, each class is then as frequent at every c as it is among all. p(y|c) is a logistic regression on the
@@ -16,7 +18,7 @@ Letters: B repertoires, U units, C classes, P features.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -125,32 +127,53 @@ def choose_comparable_rows(
     kept_rows, start = {}, 0
     for name, rows in parts.items():
         in_part = slice(start, start + len(rows))
-        for _ in range(_DRAWS):
-            kept = rows[_sample_units(unit_of[in_part], keep_probability[in_part], label_strata[rows], rng)]
-            shortage = _find_shortage(kept, rows, label_strata, min_kept[name])
-            if shortage is None:
-                break
+        strata = label_strata[rows]
+        is_kept, shortage = _draw_units(unit_of[in_part], keep_probability[in_part], strata, min_kept[name], rng)
         if shortage is not None:
-            (n_kept, n_required), n_comparable = shortage, keep_probability[in_part].sum()
+            n_comparable = keep_probability[in_part].sum()
             raise InputError(
                 f"{source}: {name}: about {n_comparable:,.0f} of {len(rows):,} repertoires can be compared "
-                f"with others of equal {', '.join(columns)}. In each class {n_required} must be left, but the last of "
-                f"{_DRAWS} random choices left {n_kept} in one. Give fewer columns, or leave out whole values instead "
-                "(`folds=leave-one-out:COLUMN`). If each value has one class only, a column cannot be "
-                "distinguished from the target"
+                f"with others of equal {', '.join(columns)}. In each class {shortage.n_required} must be left, but the "
+                f"last of {_DRAWS} random choices left {shortage.n_kept} in one. Give fewer columns, or leave out "
+                "whole values instead (`folds=leave-one-out:COLUMN`). If each value has one class only, a column "
+                "cannot be distinguished from the target"
             )
-        kept_rows[name], start = kept, start + len(rows)
+        kept_rows[name], start = rows[is_kept], start + len(rows)
     return kept_rows
 
 
-def _find_shortage(
-    kept: NDArray[np.int64], rows: NDArray[np.int64], label_strata: NDArray[np.int64], min_kept: int
-) -> tuple[int, int] | None:
-    """Return how many repertoires of a class are kept and how many must be, if they are too few; otherwise None."""
-    for stratum, size in zip(*np.unique(label_strata[rows], return_counts=True), strict=True):
-        n, required = int((label_strata[kept] == stratum).sum()), min(min_kept, int(size))
-        if n < required:
-            return n, required
+class _Shortage(NamedTuple):
+    """Number of kept repertoires of a class, which is smaller than the number that must be kept."""
+
+    n_kept: int
+    n_required: int
+
+
+def _draw_units(
+    unit_of: NDArray[np.int64],
+    keep_probability: Floats,
+    label_strata: NDArray[np.int64],
+    min_kept: int,
+    rng: np.random.Generator,
+) -> tuple[NDArray[np.bool_], _Shortage | None]:
+    """Sample units until enough repertoires of each class are kept.
+
+    Return whether each repertoire is kept, and the shortage of the last one of `_DRAWS` samples if all have one.
+    """
+    for _ in range(_DRAWS):
+        is_kept = _sample_units(unit_of, keep_probability, label_strata, rng)
+        shortage = _find_shortage(is_kept, label_strata, min_kept)
+        if shortage is None:
+            break
+    return is_kept, shortage
+
+
+def _find_shortage(is_kept: NDArray[np.bool_], label_strata: NDArray[np.int64], min_kept: int) -> _Shortage | None:
+    """Return the first class of which too few repertoires are kept; None if enough are kept of each."""
+    for stratum, size in zip(*np.unique(label_strata, return_counts=True), strict=True):
+        n_kept, n_required = int((label_strata[is_kept] == stratum).sum()), min(min_kept, int(size))
+        if n_kept < n_required:
+            return _Shortage(n_kept, n_required)
     return None
 
 
@@ -179,11 +202,11 @@ def find_adjustment_cautions(
     if are_known and kind != "regression":
         n_smallest = min(int(np.unique(labels, return_counts=True)[1].min()) for labels in training)
     few = are_few_repertoires(kind, n_smallest)
-    n_left_text = f"{'At least ' * (len(training) > 1)}{n_kept:,} training repertoires are left"
+    n_left_text = f"{'At least ' if len(training) > 1 else ''}{n_kept:,} training repertoires are left"
     text = (
         f"Adjusted for {', '.join(columns)}: training and validation repertoires were left out until the label was no "
         f"longer associated with {'it' if len(columns) == 1 else 'them'}. {n_left_text}"
-        f"{', which are few to learn from' * few}. Test repertoires stay as they are."
+        f"{', which are few to learn from' if few else ''}. Test repertoires stay as they are."
     )
     details = {"columns": list(columns), "n_kept": n_kept, "n_smallest": n_smallest if are_known else None}
     return [Caution("warning" if few else "note", text, "setup", "adjusted", details)]

@@ -88,17 +88,22 @@ def run_paired_auc_test(
 ) -> PairedTest:
     """Test whether two methods have the same mean AUC over folds, on the same repertoires.
 
-    This is DeLong's z test with the folds as strata. The difference is the mean of the differences of the folds. Folds
-    share no repertoire, so its variance is the sum of their variances divided by F squared. If donors have several
-    repertoires, the variance of the difference is Obuchowski's (Biometrics 1997, 53:567-578), in which donors are
-    independent, and Student's t has as many degrees of freedom as the class with fewer donors has donors, minus 1. If
-    that variance is 0 although the AUCs differ (both methods separate every fold, or are constant), or is undefined (a
-    class has one repertoire in a fold), a permutation test takes its place: for random donors, the ranks of the two
-    methods within the fold are exchanged (Bandos, Rockette and Gur, Statistics in Medicine 2005, 24:2873-2893), 2,000
-    times. If a class has one donor, nothing can be tested, and the p-value is 1.
+    The test depends on the donors:
 
-    Both tests take the trained models as given: they say whether the difference would be seen on other repertoires, not
-    whether it would be seen after training on other repertoires.
+    - **Each donor has one repertoire.** DeLong's z test with the folds as strata. The difference is the mean of the
+      differences of the folds. Folds share no repertoire, so its variance is the sum of their variances divided by F
+      squared.
+    - **Donors have several repertoires.** The variance is Obuchowski's (Biometrics 1997, 53:567-578), in which donors
+      are independent. Student's t has n - 1 degrees of freedom, where n is the number of donors of the class that has
+      fewer.
+    - **The variance cannot be used.** It is 0 although the AUCs differ (both methods separate every fold, or are
+      constant), or it is undefined (a class has one repertoire in a fold). Then a permutation test takes its place: for
+      random donors, the ranks of the two methods within the fold are exchanged, 2,000 times (Bandos, Rockette and Gur,
+      Statistics in Medicine 2005, 24:2873-2893).
+    - **A class has one donor.** Nothing can be tested, and the p-value is 1.
+
+    All tests take the trained models as given. They say whether the difference would be seen on other test repertoires,
+    not whether it would be seen after another training.
 
     Parameters
     ----------

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from deeprc.errors import format_count
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.donors import count_divided_donors
 from deeprc.evaluation.significance import are_few_donors
@@ -93,8 +94,8 @@ def find_donor_cautions(
         return []
     few = any(are_few_donors(kind, n, n_donors) for n, n_donors in sizes.values())
     counted = ", ".join(
-        f"{n:,} {f'{name} ' * bool(name)}repertoire{'s' * (n != 1)} {'are' if n != 1 else 'is'} of {n_donors:,} "
-        f"{'donors' if n_donors != 1 else 'donor'}"
+        f"{format_count(n, f'{name} repertoire' if name else 'repertoire')} {'are' if n != 1 else 'is'} of "
+        f"{format_count(n_donors, 'donor')}"
         for name, (n, n_donors) in sizes.items()
     )
     text = f"{where}{counted} ({column!r})".strip()

@@ -286,36 +286,64 @@ def find_comparison_cautions(
     few_donors
         Whether the repertoires come from few donors with several repertoires each; a note about controls then says so.
     """
-    label = {method.name: method.label for method in methods}
     if not comparison["best"].any():
         only = "Only control methods and known motifs were run"
         reason = only if comparison["n_folds"].any() else "No method has predictions"
         text = f"{reason}, so there is nothing to compare."
         return [Caution("warning", text, "controls", "nothing-to-compare")]
-    best = comparison[comparison["best"]].iloc[0]
-    name, value = label[best["method"]], float(best[scoring.estimate_column])
-    values = {"method": best["method"], scoring.measure_name: value}
-    lines = []
-    if np.isnan(best["ci_low"]):
-        text = f"The best method, {name}, has {scoring.heading} {value:.3f}, but this value has no interval."
-        lines.append(Caution("warning", text, "table", "no-interval", values))
-    elif best["ci_low"] <= scoring.chance_level:
-        limits = float(best["ci_low"]), float(best["ci_high"])
-        best_result = f"{scoring.heading} {value:.3f}, 95% interval {limits[0]:.3f} to {limits[1]:.3f}"
-        text = f"No method is significantly better than chance. The best one, {name}, has {best_result}."
-        values = {**values, "low": limits[0], "high": limits[1]}
-        lines.append(Caution("warning", text, "controls", "chance", values))
+    label = {method.name: method.label for method in methods}
+    best_row = comparison[comparison["best"]].iloc[0]
+    best = _Result.of(best_row, label, scoring)
     controls = comparison[(comparison["kind"] == "control") & comparison["difference"].notna()]
-    lines += _make_control_cautions(controls, best, label, scoring, few_donors)
-    n = int(best["n_smallest"])
-    if are_few_repertoires(scoring.kind, n):
-        smallest = "The smaller class has" if scoring.kind == "binary" else "The smallest class has"
-        text = (
-            f"{'There are' if scoring.kind == 'regression' else smallest} only {n} repertoires in all test folds "
-            "together. With so few, the metrics are uncertain, and the p-values are rough."
-        )
-        lines.append(Caution("warning", text, "table", "few-repertoires", {"n": n}))
-    return lines
+    return [
+        *_find_chance_cautions(best, best_row, scoring),
+        *_make_control_cautions(controls, best, label, scoring, few_donors=few_donors),
+        *_find_size_cautions(int(best_row["n_smallest"]), scoring),
+    ]
+
+
+@dataclass(frozen=True)
+class _Result:
+    """The result of a method: its name and label, its measure, and the number of folds that are measured."""
+
+    method: str
+    label: str
+    value: float
+    n_folds: int
+
+    @classmethod
+    def of(cls, row: pd.Series[Any], label: Mapping[str, str], scoring: Scoring) -> _Result:
+        """Return the result in a row of the table that `compare` returns."""
+        method = str(row["method"])
+        return cls(method, label[method], float(row[scoring.estimate_column]), int(row["n_folds"]))
+
+
+def _find_chance_cautions(best: _Result, row: pd.Series[Any], scoring: Scoring) -> list[Caution]:
+    """Return a warning if the interval of the best method, in its row, includes chance or does not exist."""
+    values = {"method": best.method, scoring.measure_name: best.value}
+    low, high = float(row["ci_low"]), float(row["ci_high"])
+    if np.isnan(low):
+        text = f"The best method, {best.label}, has {scoring.heading} {best.value:.3f}, but this value has no interval."
+        return [Caution("warning", text, "table", "no-interval", values)]
+    if low > scoring.chance_level:
+        return []
+    text = (
+        f"No method is significantly better than chance. The best one, {best.label}, has {scoring.heading} "
+        f"{best.value:.3f}, 95% interval {low:.3f} to {high:.3f}."
+    )
+    return [Caution("warning", text, "controls", "chance", {**values, "low": low, "high": high})]
+
+
+def _find_size_cautions(n_smallest: int, scoring: Scoring) -> list[Caution]:
+    """Return a warning if the smallest class, or a cohort with numbers, has few repertoires."""
+    if not are_few_repertoires(scoring.kind, n_smallest):
+        return []
+    smallest = "The smaller class has" if scoring.kind == "binary" else "The smallest class has"
+    text = (
+        f"{'There are' if scoring.kind == 'regression' else smallest} only {n_smallest} repertoires in all test folds "
+        "together. With so few, the metrics are uncertain, and the p-values are rough."
+    )
+    return [Caution("warning", text, "table", "few-repertoires", {"n": n_smallest})]
 
 
 _VERDICTS = {"better": "is significantly better than", "equal": "is not significantly worse than"}
@@ -327,43 +355,43 @@ def _begin_lower(label: str) -> str:
 
 
 def _make_control_cautions(
-    controls: pd.DataFrame, best: pd.Series[Any], label: Mapping[str, str], scoring: Scoring, few_donors: bool
+    controls: pd.DataFrame, best: _Result, label: Mapping[str, str], scoring: Scoring, *, few_donors: bool
 ) -> list[Caution]:
     """Return a warning for each control that is not worse than the best method, or one note where all are worse."""
-    measure = scoring.heading
     if controls.empty:
-        text = f"No control method was run, so it is not known whether this {measure} needs receptor sequences."
+        text = f"No control method was run, so it is not known whether this {scoring.heading} needs receptor sequences."
         return [Caution("note", text, "controls", "no-control")]
-    name, value, lines, beaten = label[best["method"]], float(best[scoring.estimate_column]), [], []
+    warnings, beaten = [], []
     for _, row in controls.iterrows():
-        control, difference, control_value = (
-            label[row["method"]],
-            float(row["difference"]),
-            float(row[scoring.estimate_column]),
-        )
-        where = "" if row["n_folds"] == best["n_folds"] else ", on the folds that both have"
-        numbers = f"{format_p_in_words(row['p_value'])}{where}"
-        verdict = classify_difference(difference, float(row["p_value"]))
+        control, difference, p_value = _Result.of(row, label, scoring), float(row["difference"]), float(row["p_value"])
+        where = "" if control.n_folds == best.n_folds else ", on the folds that both have"
+        p_text = f"{format_p_in_words(p_value)}{where}"
+        verdict = classify_difference(difference, p_value)
         if verdict == "worse":
-            beaten.append(f"{control} ({measure} {control_value:.3f}, difference {difference:.3f}, {numbers})")
+            numbers = f"{scoring.heading} {control.value:.3f}, difference {difference:.3f}, {p_text}"
+            beaten.append(f"{control.label} ({numbers})")
             continue
         text = (
-            f"{control}, a control method that sees no amino-acid sequence, {_VERDICTS[verdict]} the best method, "
-            f"{name} ({measure} {control_value:.3f} against {value:.3f}, {numbers}). So this cohort does not show that "
-            f"receptor sequences add information beyond {_begin_lower(control)}."
-            f"{SHEET_CONTROL_ADVICE * (row['method'] == 'sheet-columns')}"
+            f"{control.label}, a control method that sees no amino-acid sequence, {_VERDICTS[verdict]} the best "
+            f"method, {best.label} ({scoring.heading} {control.value:.3f} against {best.value:.3f}, {p_text}). So this "
+            f"cohort does not show that receptor sequences add information beyond {_begin_lower(control.label)}."
+            f"{SHEET_CONTROL_ADVICE if control.method == 'sheet-columns' else ''}"
         )
         values = {
-            "control": row["method"],
-            "method": best["method"],
+            "control": control.method,
+            "method": best.method,
             "relation": verdict,
-            scoring.measure_name: control_value,
+            scoring.measure_name: control.value,
             "difference": difference,
-            "p_value": float(row["p_value"]),
+            "p_value": p_value,
         }
-        lines.append(Caution("warning", text, "controls", "control-not-worse", values))
-    best_one = f"the best method, {name} ({measure} {value:.3f})"
+        warnings.append(Caution("warning", text, "controls", "control-not-worse", values))
+    return warnings or [_make_controls_worse_note(beaten, best, scoring, few_donors=few_donors)]
+
+
+def _make_controls_worse_note(beaten: Sequence[str], best: _Result, scoring: Scoring, *, few_donors: bool) -> Caution:
+    best_one = f"the best method, {best.label} ({scoring.heading} {best.value:.3f})"
     text = f"Every control method is significantly worse than {best_one}: {'; '.join(beaten)}."
     if few_donors:
         text += " The repertoires come from few donors, so this may be chance."
-    return lines or [Caution("note", text, "controls", "controls-worse")]
+    return Caution("note", text, "controls", "controls-worse")

@@ -43,11 +43,12 @@ def compute_excess_shares(
 ) -> Floats:
     """Return the excess of each sequence of a list, (n,), which never rises with the rank.
 
-    The ranks are divided into bins. The first bin ends at rank 10; each of the others ends at 1.2 times the rank at
-    which the bin before it ends, and has at least 10 ranks. A last bin with fewer than 10 ranks is joined with the one
-    before it. In each bin, the excess is the number of sequences minus the number by chance minus 1, divided by the
-    number of sequences. Because of the 1, a bin without any chance sequence is not certain. Isotonic regression makes
-    the excess fall with the rank. Between the middles of the bins it is interpolated.
+    1. The ranks are divided into bins, see `choose_bin_ends`.
+    2. The excess of a bin is (n - c - 1) / n, where n is its number of sequences, and c the number by chance. For
+       example, a bin of 10 sequences, 4 of them by chance, has the excess 0.5. Because of the 1, a bin without chance
+       sequences is not certain.
+    3. Isotonic regression makes the excess fall with the rank.
+    4. Between the middles of the bins, the excess is interpolated.
 
     Parameters
     ----------
@@ -85,23 +86,24 @@ def interpolate_excess(scores: Floats, list_scores: Floats, list_excess: Floats)
 
 
 def estimate_confirmed_share(evidence: Floats, positive: NDArray[np.bool_]) -> float:
-    """Return which share of a list's excess is confirmed by repertoires that the list's method has not learned from.
+    """Return which share of a list's excess is confirmed by repertoires from which the list was not learned.
 
-    By what the list says, some of their sequences would not be there by chance. The share is max(0, 1 - 1 / z^2), where
-    z > 0 is by how many standard deviations the ranks of the positive repertoires exceed those of the negative ones
-    (the test of Mann and Whitney); the share of z <= 1 is 0. Chance alone gives z^2 a mean of 1, so z^2 - 1 estimates
-    the part of z^2 that is signal. A list without any signal has the share 0 in five of six cases.
+    If the list has a signal, these repertoires have more evidence if they are positive. The test of Mann and Whitney
+    compares the ranks of the evidence of positive and negative repertoires, and gives the difference in standard
+    deviations, z. The confirmed share is 1 - 1 / z^2, and 0 if z is at most 1. The reason: chance alone gives z^2 a
+    mean of 1, so z^2 - 1 estimates the part of z^2 that is signal. A list without any signal has the share 0 in five of
+    six cases.
 
     Parameters
     ----------
     evidence
-        Mean excess of the sequences of each repertoire, or of each donor, (H,).
+        Mean excess of the sequences of each repertoire, or of each donor, by the list, (H,).
     positive
         Whether each of them is positive, (H,).
 
     Returns
     -------
-    The share; 1 if a class has fewer than 5 of them, which can confirm nothing.
+    The share; 1 if a class has fewer than 5 repertoires or donors, because so few can confirm nothing.
     """
     if min(positive.sum(), (~positive).sum()) < MIN_CONFIRMING:
         return 1.0
@@ -140,7 +142,11 @@ def compute_expected_clones(
 
 
 def choose_bin_ends(n: int) -> Integers:
-    """Return the ranks at which bins of n sequences end, (G,); the last is n."""
+    """Return the ranks at which bins of n sequences end, (G,); the last is n.
+
+    The first bin ends at rank 10. Each of the others ends at 1.2 times the rank at which the bin before it ends, and
+    has at least 10 ranks. A last bin with fewer than 10 ranks is joined with the one before it.
+    """
     ends = [min(_MIN_BIN, n)]
     while ends[-1] < n:
         ends.append(min(n, max(ends[-1] + _MIN_BIN, int(ends[-1] * _GROWTH))))

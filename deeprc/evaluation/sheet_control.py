@@ -106,9 +106,14 @@ def _determines_label(
 ) -> bool:
     """Return whether a column determines the labels, (B,).
 
-    It does if each of its values has one label, and these values are as few as the classes or each that of several
-    donors; or by a threshold for two classes; or by its order for numbers. Repertoires of one donor, (B,), with the
-    same value and label count once.
+    It does in three cases:
+
+    - each of its values has one label, and there are as few values as classes, or several donors for each value on
+      average;
+    - for two classes, a threshold of its numbers separates them;
+    - for a numeric target, its numbers have the order of the labels, or the reverse order.
+
+    Repertoires of one donor, (B,), with the same value and label count once.
     """
     rows = pd.DataFrame({"value": values.to_numpy(), "label": label, "donor": donors}).dropna().drop_duplicates()
     n_labels = rows["label"].nunique()

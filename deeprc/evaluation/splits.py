@@ -131,8 +131,9 @@ def make_split(
 ) -> Split:
     """Split a cohort into folds: one fold is for testing, one for validation, the others for training.
 
-    Folds are stratified by the first target (numbers by quartile). Repertoires without a label are for training, unless
-    their group is held out, or they belong, or might belong, to the test part that `options` names.
+    Folds are stratified by the first target (numbers by quartile). A repertoire without a label is for training, except
+    in two cases: its group is for testing or validation; or `options` name a test part, and it is in this part or has
+    no value that would tell.
 
     Parameters
     ----------
@@ -157,19 +158,15 @@ def make_split(
     fold, group_by = options.fold, options.group_by
     validation_fold = (fold + 1) % options.folds if options.validation_fold is None else options.validation_fold
     is_test, has_value, column = _find_test_part(metadata, options.test, source)
-    rest = np.flatnonzero(~is_test & has_value)
-    if n_unknown := int((~has_value).sum()):
+    if not has_value.all():
         _logger.info(
             "%d repertoires have no value of %r (`test=%s`): they are in no part of the split",
-            n_unknown,
+            int((~has_value).sum()),
             column,
             options.test,
         )
-    fold_of = np.full(len(metadata), -1)
-    divided = source if options.test is None else f"{source}, without the repertoires of `test={options.test}`"
-    fold_of[rest] = assign_folds(
-        metadata.iloc[rest], tasks, n_folds=options.folds, group_by=group_by, seed=seed, source=divided
-    )
+    rest = np.flatnonzero(~is_test & has_value)
+    fold_of = _assign_folds_of_rest(rest, metadata, tasks, options, seed=seed, source=source)
     label_strata = assign_label_strata(tasks[0], metadata)
     groups = DonorColumn.require(metadata, group_by, source).index()
     if group_by is not None and set(groups[is_test]) & set(groups[rest]):
@@ -184,6 +181,24 @@ def make_split(
     return adjust_split(
         split, metadata, tasks, options.adjust_for, groups, seed=(seed, fold, validation_fold), source=source
     )
+
+
+def _assign_folds_of_rest(
+    rest: NDArray[np.int64],
+    metadata: pd.DataFrame,
+    tasks: list[Task],
+    options: SplitOptions,
+    *,
+    seed: int,
+    source: str,
+) -> NDArray[np.int64]:
+    """Return the fold of each repertoire, (B,): -1 for those that are not among the rows `rest`, or have no label."""
+    fold_of = np.full(len(metadata), -1)
+    divided = source if options.test is None else f"{source}, without the repertoires of `test={options.test}`"
+    fold_of[rest] = assign_folds(
+        metadata.iloc[rest], tasks, n_folds=options.folds, group_by=options.group_by, seed=seed, source=divided
+    )
+    return fold_of
 
 
 def _drop_unlabelled(

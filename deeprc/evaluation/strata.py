@@ -113,23 +113,42 @@ def compute_stratified_auc(
     check_donors_of_repeats(donors, repeats)
     value_of = pd.factorize(np.asarray(values, object))[0]
     fold_of = np.zeros_like(value_of) if folds is None else pd.factorize(np.asarray(folds, object))[0]
-    codes = pd.factorize(fold_of * (value_of.max(initial=0) + 1) + value_of)[0]
-    codes = np.where(np.isnan(label) | (value_of < 0), -1, codes)
-    rows = [np.flatnonzero(codes == code) for code in range(int(codes.max(initial=-1)) + 1)]
-    rows = [indices for indices in rows if len(np.unique(label[indices])) == 2]
-    if not rows:
+    repeat_of = np.zeros_like(value_of) if repeats is None else np.asarray(repeats)
+    strata = _list_strata(value_of, fold_of, label)
+    if not strata:
         return None
-    labels, scores = [label[indices].astype(np.int64) for indices in rows], [score[indices] for indices in rows]
+    labels, scores = [label[rows].astype(np.int64) for rows in strata], [score[rows] for rows in strata]
     sizes = np.array([(int(classes.sum()), int((1 - classes).sum())) for classes in labels])  # (S, 2)
-    pairs = sizes.prod(axis=1)
-    weights = pairs / pairs.sum()
+    n_pairs = sizes.prod(axis=1)
+    weights = n_pairs / n_pairs.sum()
     auc = float(weights @ compute_auc_influences(labels, scores)[0])
-    repeat = np.zeros(len(fold_of), np.int64) if repeats is None else np.asarray(repeats)
-    donors_in_strata = None if donors is None else [donors[indices] for indices in rows]
-    repeat_of = [int(repeat[indices[0]]) for indices in rows]
-    n_folds = len(np.unique(fold_of)) / len(np.unique(repeat))
-    factor = measure_variance_factor(labels, scores, donors_in_strata, repeat_of, n_folds=n_folds, weights=weights)
+    factor = measure_variance_factor(
+        labels,
+        scores,
+        None if donors is None else [donors[rows] for rows in strata],
+        [int(repeat_of[rows[0]]) for rows in strata],
+        n_folds=len(np.unique(fold_of)) / len(np.unique(repeat_of)),
+        weights=weights,
+    )
     low, high = compute_auc_interval(auc, sizes[:, 0], sizes[:, 1], variance_factor=factor, weights=weights)
-    compared = np.concatenate(rows)
+    compared = np.concatenate(strata)
     n = len(compared if repertoires is None else np.unique(repertoires[compared]))
     return StratifiedAuc(column, auc, low, high, n, len(np.unique(value_of[compared])))
+
+
+def _list_strata(
+    value_of: NDArray[np.int64], fold_of: NDArray[np.int64], label: NDArray[np.float64]
+) -> list[NDArray[np.int64]]:
+    """Return the rows with a label of each value in each fold, if both classes are among them.
+
+    Parameters
+    ----------
+    value_of, fold_of
+        Index of the value and of the fold of each score, (B,) each; -1 if the value is missing.
+    label
+        Label of each repertoire, (B,).
+    """
+    codes = pd.factorize(fold_of * (value_of.max(initial=0) + 1) + value_of)[0]
+    codes = np.where(np.isnan(label) | (value_of < 0), -1, codes)
+    strata = [np.flatnonzero(codes == code) for code in range(int(codes.max(initial=-1)) + 1)]
+    return [rows for rows in strata if len(np.unique(label[rows])) == 2]

@@ -124,9 +124,11 @@ class RepertoireAttention:
     def head_rows(self) -> list[tuple[str, int, int, int, str]]:
         """Rows of the table of heads, one per head.
 
-        The columns are repertoire_id, head (from 1), n_sequences, metastable_size (the number of sequences over which
-        the head averages: the smallest number whose weights sum to 0.90) and operating_class (I to IV, from averages
-        over more than half of the sequences to at most a thirty-second; empty for a repertoire without sequences).
+        The columns are `repertoire_id`, `head` (from 1), `n_sequences`, and:
+
+        - `metastable_size`: the smallest number of sequences whose weights sum to 0.90;
+        - `operating_class`: from I, an average over more than half of the sequences, to IV, over at most a
+          thirty-second; empty for a repertoire without sequences.
         """
         name, N = self.scores.repertoire_id, len(self.repertoire)
         return [

@@ -1,8 +1,8 @@
 """A network as a function of one sequence, with all other sequences of its repertoire fixed, and its attributions.
 
-See `deeprc.interpretation.attributions`. The kept sequences of a repertoire are those that the top fraction keeps. Some
-of them are chosen, to be explained; the others are the rest. So beside one chosen sequence there are the rest and the
-other chosen ones.
+See `deeprc.interpretation.attributions`. Of the sequences of a repertoire that the top fraction keeps, some are chosen,
+to be explained, and the others are the rest. For example, 10 of 1,000 kept sequences are chosen. What one of them
+contributes depends on 999 others: the 9 other chosen ones and the 990 of the rest. These are its surroundings.
 
 Letters: N sequences of one repertoire, n chosen ones (in `attribute`, of any repertoires), L positions of the longest,
 H heads, D kernels (or LSTM units), G units of a gene's embedding, S = D + 2 G dimensions of the representation, T
@@ -123,9 +123,9 @@ def join_surroundings(parts: Sequence[Surroundings]) -> Surroundings:
 class ExplainedNetwork:
     """The network in float64, as a function of one sequence, with its integrated gradients.
 
-    The first steps from features to the representation, the convolution, are linear. So a straight line of features is
-    a straight line of convolved windows. The integral follows the latter line, so the convolution is computed only at
-    both ends, and the mean gradient is propagated back through it.
+    The convolution, which is the first step from features to the representation, is linear. So a straight line of
+    features becomes a straight line of convolved windows. The integral follows the line of windows. So the convolution
+    is computed only at both ends, and the mean gradient is propagated back through it once.
 
     Parameters
     ----------
@@ -270,9 +270,9 @@ def _average_all_but_one(
 ) -> Tensor:
     """Return the average of each head over the rest and all chosen sequences but one, for n chosen ones, (n, H, S).
 
-    Total minus one sequence is inaccurate if this sequence has nearly all the attention. So the others are added up
-    instead: the rest, and the chosen sequences before and after this one. If one logit dominates a head, the average
-    beside it is computed separately.
+    The total minus one sequence would be inaccurate if this sequence has nearly all the attention. So the others are
+    added up instead: the rest, and the chosen sequences before and after this one. The sequence with the highest logit
+    of a head may make all other terms 0 by rounding, so the average beside it is computed separately.
 
     Parameters
     ----------

@@ -76,13 +76,13 @@ class Survey:
         Directions of the outputs.
     top
         Sequences that contribute most to each direction, by its name. If the model has branches, each clone is included
-        once, where it contributes most: otherwise a few public clones, which many repertoires have, would fill the
+        once, where it contributes most. Otherwise a few public clones, which many repertoires have, would fill the
         table.
     by_residues
-        Sequences that contribute most by their residues and genes, through attention and composition; the same as `top`
-        if the model has no branches. Sequences of one repertoire have equal shares of what its counts add. A stored
-        clone counts as a whole, so its residues explain nothing. So attributions, kernels and motifs are computed for
-        these sequences.
+        Sequences that contribute most through attention and composition, that is, by their residues and genes. For
+        these sequences, attributions, kernels and motifs are computed. The branch `clones` is left out, because a
+        stored clone counts as a whole, so its residues explain nothing. (What the counts of a repertoire add is shared
+        equally by its sequences.) The same as `top` if the model has no branches.
     highest
         Highest contributions to each direction, by its name, from which `FalseDiscoveryReference` estimates false
         discovery rates.

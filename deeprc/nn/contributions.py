@@ -1,5 +1,8 @@
 """Contributions: what each sequence of a repertoire adds to the outputs of the network.
 
+For example, two sequences have the attention weights 0.75 and 0.25. Their responses, the outputs if all attention were
+on one of them, are 2 and -2. Then their contributions are 1.5 and -0.5, which sum to the output of the repertoire, 1.
+
 The output of the network is o(p). Here p joins the pooled values p_h = Σ_i a_ih z_i of the heads, where z_i are the
 values of sequence i and a_ih its attention weights. On the tangent of o at p, the output is a sum over sequences,
 Σ_i Σ_h a_ih r_h(z_i), with the response of head h
@@ -48,7 +51,6 @@ __all__ = [
     "score_rows",
     "score_sequences",
 ]
-
 
 ATTENTION = "attention"
 """Name in tables of the part of an output, or of a contribution, that comes through the attention."""
@@ -177,15 +179,10 @@ class SequenceScores:
 def average_head_weights(head_weights: NDArray[np.float64], n_heads: Sequence[int]) -> NDArray[np.float64]:
     """Return the attention weight of each sequence, (N,): the mean over networks of the mean over their heads.
 
-    Parameters
-    ----------
-    head_weights
-        Attention weights of all heads, (N, H).
-    n_heads
-        Number of heads of each network.
+    `head_weights` are the attention weights of all heads, (N, H), and `n_heads` the numbers of heads of each network.
     """
-    by_network = _split_by_network(head_weights, n_heads)
-    return _average_parts([part[:, 0] if part.shape[1] == 1 else part.mean(axis=1) for part in by_network])
+    parts = _split_by_network(head_weights, n_heads)
+    return _average_parts([part[:, 0] if part.shape[1] == 1 else part.mean(axis=1) for part in parts])
 
 
 def average_max_head_logits(head_logits: NDArray[np.float32], n_heads: Sequence[int]) -> NDArray[np.float32]:
@@ -220,7 +217,7 @@ def score_sequences(inference: Inference, position: int) -> SequenceScores:
 
 
 class UnitConversion(NamedTuple):
-    """What brings the outputs of the networks of an ensemble to common units: output * scale + shift.
+    """Conversion of the outputs of an ensemble's networks to common units: output * scale + shift.
 
     Attributes
     ----------

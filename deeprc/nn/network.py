@@ -179,14 +179,8 @@ class DeepRC(nn.Module):
             beta=beta,
             learn_beta=learn_beta,
         )
-        n_pooled = n_heads * self.n_values
         hidden = [output_units] * (n_output_layers - 1)
-        # The indices of these layers are in the keys of saved weights: a layer before them would change the keys.
-        self.output_network = nn.Sequential(
-            *([RunningStandardisation(n_pooled)] if standardise else []),
-            *_make_selu_layers(n_pooled, hidden),
-            _make_lecun_linear(hidden[-1] if hidden else n_pooled, n_outputs),
-        )
+        self.output_network = _make_output_network(n_heads * self.n_values, hidden, n_outputs, standardise=standardise)
         self.n_outputs = n_outputs
         self.branches: Branches | None = None
 
@@ -363,6 +357,18 @@ class DeepRC(nn.Module):
         )
 
 
+def _make_output_network(n_pooled: int, hidden_units: list[int], n_outputs: int, *, standardise: bool) -> nn.Sequential:
+    """Return the output network o: standardisation of the pooled values if wanted, SELU layers, and a linear layer.
+
+    The index of each layer is in the names of its saved weights. A new layer before it would change these names.
+    """
+    return nn.Sequential(
+        *([RunningStandardisation(n_pooled)] if standardise else []),
+        *_make_selu_layers(n_pooled, hidden_units),
+        _make_lecun_linear(hidden_units[-1] if hidden_units else n_pooled, n_outputs),
+    )
+
+
 def choose_chunk_size(device: torch.device) -> int:
     """Return the number of sequences that are computed at a time on a device."""
     return 65_536 if device.type == "cpu" else 131_072
@@ -385,7 +391,7 @@ def _make_lecun_linear(in_features: int, out_features: int) -> nn.Linear:
 
 
 def _make_selu_layers(in_features: int, units: list[int]) -> nn.Sequential:
-    """Return a SELU layer for each of these numbers of units, one after the other."""
+    """Return SELU layers, one for each number of units."""
     layers: list[nn.Module] = []
     for size in units:
         layers += [_make_lecun_linear(in_features, size), nn.SELU(inplace=True)]

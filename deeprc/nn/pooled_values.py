@@ -84,9 +84,9 @@ class PooledValueCache:
     """A cache of the pooled values of whole repertoires, for the latest weights of one training.
 
     A training reads whole repertoires for several purposes: the regression of the output, losses, calibration and
-    predictions. The weights of kernels and attention are often the same for several of these. It is meant for the
-    networks of one training, which differ in their weights only. Pooled values are the averages of the sequence values,
-    weighted by attention.
+    predictions. Often the weights of kernels and attention do not change from one purpose to the next, and then the
+    pooled values need not be computed again. All networks of one cache must be of one training: they may differ in
+    their weights only.
     """
 
     def __init__(self) -> None:

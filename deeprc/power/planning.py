@@ -296,7 +296,7 @@ class SimulatedStudy:
         """Return the result as a few lines of text."""
         simulated, n = self.simulated, self.table["cohort"].nunique()
         size = f"{simulated.n_repertoires:,} repertoires of {simulated.depth:,} sequences"
-        lines = [f"Simulated: {n} cohort{'s' * (n > 1)} of {size}, witness rate {simulated.witness_rate:.3g}"]
+        lines = [f"Simulated: {n} cohort{'s' if n > 1 else ''} of {size}, witness rate {simulated.witness_rate:.3g}"]
         if simulated != self.study:
             lines.append("(fewer and richer sequences, so that the motif has the same correlation in less time)")
         for method, rows in self.table.groupby("method", sort=False):

@@ -131,7 +131,9 @@ def unpack_bundle(path: Path) -> UnpackedBundle:
             raise InputError(f"{path}: {error}") from error
         if isinstance(error, _DAMAGED):
             problem = "is neither a run directory nor an intact file of `deeprc pack`"
-            remark = "; an estimator that was saved in Python has its own method `load`" * (path.suffix == _SAVED)
+            remark = (
+                "; an estimator that was saved in Python has its own method `load`" if path.suffix == _SAVED else ""
+            )
             raise InputError(f"{path}: {problem} ({shorten_message(error)}){remark}") from error
         raise
     return unpacked

@@ -1,6 +1,7 @@
 """Controls: estimators that read no receptor sequence, fitted and tested on the same split as the network.
 
-If a control is as good as the network, sequences and motifs of the network may only reflect how the samples were taken.
+For example, the repertoire size alone may predict the label as well as the network. Then the sequences and motifs of
+the network may only reflect how the samples were taken.
 
 Letters: B repertoires.
 """
@@ -27,6 +28,9 @@ from deeprc.runs.performance import PART_NAMES, Contrast, NumericTarget, Perform
 from deeprc.tasks import Task
 
 __all__ = ["ControlFold", "compare_controls", "compare_on_folds"]
+
+_CONTROLS_OF_CLASSES = RepertoireSize, VGeneUsage, SheetColumns
+_CONTROLS_OF_NUMBERS = RepertoireSizeRidge, VGeneUsageRidge, SheetColumnsRidge
 
 
 @dataclass(frozen=True)
@@ -92,14 +96,16 @@ def _combine_classes(
         return ControlComparison(quantity, pd.DataFrame(), [by_class[0].reasons[0]])
     scoring = MulticlassScoring([contrasts[i].positive for i in present])
     label = np.stack([contrasts[i].label[tested] for i in present]).argmax(axis=0)
+
+    def get_scores(name: str, i: int) -> NDArray[np.float64]:
+        """Return the scores of a method for class i; they are 0 if no model could be fitted for this class."""
+        if name == "network":
+            return contrasts[i].score[tested]
+        return by_class[i].predictions.get(name, np.zeros(len(tested)))
+
     parts = []
     for name in ("network", *names):
-        scores = {
-            f"score={contrasts[i].positive}": contrasts[i].score[tested]
-            if name == "network"
-            else by_class[i].predictions.get(name, np.zeros(len(tested)))  # no model could be fitted for this class
-            for i in present
-        }
+        scores = {f"score={contrasts[i].positive}": get_scores(name, i) for i in present}
         common = {"method": name, "fold": 0, "repertoire_id": performance.ids[tested]}
         parts.append(pd.DataFrame({**common, "label": np.array(scoring.classes, object)[label], **scores}))
     table = pd.concat(parts, ignore_index=True).assign(**{f"probability={name}": 0.5 for name in scoring.classes})
@@ -116,14 +122,12 @@ def _make_control_methods(names: Iterable[str]) -> list[MethodInfo]:
 
 def _make_controls(is_number: bool, columns: Sequence[str], metadata: pd.DataFrame) -> dict[str, Callable[[], Any]]:
     """Return functions that make the controls, by name; J genes are included, because junctions end with them."""
-    size, genes, sheet = (
-        (RepertoireSizeRidge, VGeneUsageRidge, SheetColumnsRidge)
-        if is_number
-        else (RepertoireSize, VGeneUsage, SheetColumns)
-    )
+    size, genes, sheet = _CONTROLS_OF_NUMBERS if is_number else _CONTROLS_OF_CLASSES
     controls: dict[str, Callable[[], Any]] = {"size": size, "v-genes": genes, "genes": lambda: genes(genes="both")}
-    categories = find_categories(metadata, columns)
-    return {**controls, **({"sheet": lambda: sheet(columns=columns, categories=categories)} if columns else {})}
+    if columns:
+        categories = find_categories(metadata, columns)
+        controls["sheet"] = lambda: sheet(columns=columns, categories=categories)
+    return controls
 
 
 def _fit_controls(

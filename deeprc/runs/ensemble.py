@@ -74,9 +74,10 @@ class RunEnsemble:
         return {run.model.name: run.history() for run in self.runs}
 
     def split_of(self, dataset: RepertoireDataset) -> list[str]:
-        """Return each repertoire's part of the split, (B,): "train" if any run learned from it, else "validation" ...
+        """Return the part of the split of each repertoire, (B,), over all runs.
 
-        So repertoires of "test" and "new" had no part in the training of any run.
+        It is "train" if any run learned from the repertoire, otherwise "validation" if it was in the validation fold of
+        any run. So no run was trained or chosen with repertoires of "test" and "new".
         """
         parts_by_run = [run.split_of(dataset) for run in self.runs]
         parts = [

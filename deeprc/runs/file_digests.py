@@ -61,7 +61,9 @@ def write_digests(folder: Path, metrics: str) -> None:
 def describe_foreign_files(folder: Path) -> str:
     """Return a message that names the files of `find_foreign_files`; it is empty if there are none."""
     names = ", ".join(find_foreign_files(folder))
-    return f"{folder}: these files are not as this run wrote them (changed, or of another run): {names}" * bool(names)
+    if not names:
+        return ""
+    return f"{folder}: these files are not as this run wrote them (changed, or of another run): {names}"
 
 
 def find_foreign_files(folder: Path) -> list[str]:

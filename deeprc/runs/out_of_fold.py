@@ -5,7 +5,7 @@ Letters: B repertoires of a fold, n of them with a label, T outputs, t outputs o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from deeprc.errors import InputError
 from deeprc.outputs import activate, calibrate, compute_log_odds, get_output_slices
 from deeprc.runs.ensemble import load_ensemble
 from deeprc.runs.results import make_predictions_table
+from deeprc.runs.run import Run
 from deeprc.runs.training_data import check_training_data
 from deeprc.tasks import Task
 from deeprc.training.calibration import fit_task_calibration
@@ -37,7 +38,19 @@ __all__ = [
 
 @dataclass(frozen=True)
 class FoldRuns:
-    """The runs that predict a test fold together: their directories, and the index of the repeat and of the fold."""
+    """The runs that predict a test fold together.
+
+    Attributes
+    ----------
+    repeat, fold
+        Index of the repeat and of the fold.
+    runs
+        Directories of the runs.
+    cohort
+        Path of the container.
+    device
+        Name of the device that computes the predictions.
+    """
 
     repeat: int
     fold: int
@@ -135,45 +148,65 @@ def predict_fold(fold_runs: FoldRuns) -> FoldPrediction:
     Raises
     ------
     InputError
-        If the runs have different test repertoires: one may have learned from test repertoires of another. Or if the
-        container has other repertoires or labels than when the runs were started.
+        If the runs have different test repertoires, so one run may have learned from test repertoires of another. Also
+        if the container has other repertoires or labels than when the runs were started.
     """
     ensemble, dataset = load_ensemble(fold_runs.runs, device=fold_runs.device), open_dataset(fold_runs.cohort)
-    first = ensemble.runs[0]
-    check_training_data(dataset, first.settings, first.path)
-    for run in ensemble.runs[1:]:
-        if set(run.splits["test"]) != set(first.splits["test"]):
-            raise InputError(f"{run.path}: expected the test repertoires of {first.path}, found others")
+    _check_runs(ensemble.runs, dataset)
     row_of = {str(repertoire_id): row for row, repertoire_id in enumerate(dataset.repertoire_ids)}
-    rows = np.sort(np.array([row_of[repertoire_id] for repertoire_id in first.splits["test"]], np.int64))
-    different_sets = {
-        tuple(
-            sorted(row_of[repertoire_id] for part in ("train", "validation") for repertoire_id in run.splits[part])
-        ): None
-        for run in ensemble.runs
-    }
-    training_sets = tuple(np.array(rows, np.int64) for rows in different_sets)
+    rows = np.sort(np.array([row_of[repertoire_id] for repertoire_id in ensemble.runs[0].splits["test"]], np.int64))
     tested = dataset[rows]
     outputs = calibrate(ensemble.model.compute_outputs(tested), ensemble.tasks).numpy()
-    for task, columns in zip(ensemble.tasks, get_output_slices(ensemble.tasks), strict=True):
-        if task.kind == "regression":
-            outputs[:, columns] = outputs[:, columns] * task.scale + task.mean
-    tasks = tuple(
-        replace(task, mean=0.0, scale=1.0, calibration=replace(IDENTITY, cutoff=task.calibration.cutoff))
-        for task in ensemble.tasks
+    return FoldPrediction(
+        fold_runs.repeat,
+        fold_runs.fold,
+        rows,
+        _convert_to_target_units(outputs, ensemble.tasks),
+        ensemble.model.encode_labels(tested),
+        tuple(_mark_as_converted(task) for task in ensemble.tasks),
+        _list_training_sets(ensemble.runs, row_of),
     )
-    labels = ensemble.model.encode_labels(tested)
-    return FoldPrediction(fold_runs.repeat, fold_runs.fold, rows, outputs, labels, tasks, training_sets)
+
+
+def _check_runs(runs: Sequence[Run], dataset: RepertoireDataset) -> None:
+    """Raise InputError if the container has changed, or if the runs have different test repertoires."""
+    first, *others = runs
+    check_training_data(dataset, first.settings, first.path)
+    for run in others:
+        if set(run.splits["test"]) != set(first.splits["test"]):
+            raise InputError(f"{run.path}: expected the test repertoires of {first.path}, found others")
+
+
+def _convert_to_target_units(outputs: Floats, tasks: Sequence[Task]) -> Floats:
+    """Return the outputs, (B, T), with the standardised numbers of numeric targets in the units of the target."""
+    converted = outputs.copy()
+    for task, columns in zip(tasks, get_output_slices(tasks), strict=True):
+        if task.kind == "regression":
+            converted[:, columns] = outputs[:, columns] * task.scale + task.mean
+    return converted
+
+
+def _mark_as_converted(task: Task) -> Task:
+    """Return a task whose outputs are calibrated and in the units of the target; its cutoff stays the same."""
+    return replace(task, mean=0.0, scale=1.0, calibration=replace(IDENTITY, cutoff=task.calibration.cutoff))
+
+
+def _list_training_sets(runs: Sequence[Run], row_of: Mapping[str, int]) -> tuple[NDArray[np.int64], ...]:
+    """Return the rows from which each run learned (`FoldPrediction.training_sets`); equal sets are listed once."""
+    sets = [[row_of[name] for part in ("train", "validation") for name in run.splits[part]] for run in runs]
+    return tuple(np.array(rows, np.int64) for rows in dict.fromkeys(tuple(sorted(rows)) for rows in sets))
 
 
 def cross_calibrate(folds: Sequence[FoldPrediction]) -> list[FoldPrediction]:
     """Return the folds, each calibrated on the predictions for the other test folds of its repeat.
 
-    Each run of an ensemble is calibrated alone, on its validation repertoires. The mean of the outputs has less noise
-    than each output, so its log-odds are too near 0. But the only labelled repertoires that are new to all runs of an
-    ensemble are those of its test fold. So slope, intercept and cutoff for a test fold are fitted to the other test
-    folds, which ensembles of the same kind have predicted. Labels of the fold itself are not used. With few labels, the
-    calibration changes little, see `deeprc.calibration.fit_calibration`.
+    Each run of an ensemble is calibrated alone, on its validation repertoires. But the mean of the outputs of several
+    runs has less noise than each output, so its log-odds are too near 0. The ensemble itself cannot be calibrated on
+    repertoires that are new to it, because these are only those of its test fold.
+
+    So slope, intercept and cutoff for a test fold are fitted to the other test folds, which similar ensembles have
+    predicted. Labels of the fold itself are not used. With few labels, the calibration changes little, see
+    `deeprc.calibration.fit_calibration`.
     """
     calibrated = []
     for fold in folds:

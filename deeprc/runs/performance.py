@@ -272,17 +272,15 @@ def measure_performance(
     tensor = torch.from_numpy(np.ascontiguousarray(outputs))
     donor_column = DonorColumn.choose(dataset.metadata, predictor.group_by)
     donors = donor_column.index_if_known()
-    contrasts, numeric_targets = _make_contrasts_and_numeric_targets(tasks, outputs, labels, donors)
+    has_labels = not np.isnan(labels).all()
     return Performance(
         ids=dataset.repertoire_ids,
         parts=parts,
         labels=labels,
-        metrics=compute_metrics_by_part(tensor, labels, parts.tolist(), tasks, donors)
-        if not np.isnan(labels).all()
-        else {},
+        metrics=compute_metrics_by_part(tensor, labels, parts.tolist(), tasks, donors) if has_labels else {},
         predictions=make_predictions_table(dataset.repertoire_ids, parts.tolist(), tensor, labels, tasks),
-        contrasts=contrasts,
-        numeric_targets=numeric_targets,
+        contrasts=_make_contrasts(tasks, outputs, labels, donors),
+        numeric_targets=_make_numeric_targets(tasks, outputs, labels, donors),
         held_out=choose_held_out_part(parts, labels),
         donor_column=donor_column.name,
         donors=donors,
@@ -296,31 +294,41 @@ def choose_held_out_part(parts: NDArray[np.object_], labels: NDArray[np.float64]
     return next((name for name in HELD_OUT if (is_known & (parts == name)).any()), None)
 
 
-def _make_contrasts_and_numeric_targets(
+def _make_numeric_targets(
     tasks: Sequence[Task],
     outputs: NDArray[np.floating[Any]],
     labels: NDArray[np.float64],
     donors: NDArray[np.int64] | None,
-) -> tuple[list[Contrast], list[NumericTarget]]:
-    """Return the contrasts and the numeric targets of all tasks, from outputs, (B, T), and labels."""
+) -> list[NumericTarget]:
+    """Return the numeric targets of all tasks, from outputs, (B, T), and labels, (B, number of tasks)."""
+    predictions = activate(torch.from_numpy(np.ascontiguousarray(outputs)), tasks)
+    return [
+        NumericTarget(task.name, label, predicted, donors, about=task.name if len(tasks) > 1 else "")
+        for task, predicted, label in zip(tasks, predictions, labels.T, strict=True)
+        if task.kind == "regression"
+    ]
+
+
+def _make_contrasts(
+    tasks: Sequence[Task],
+    outputs: NDArray[np.floating[Any]],
+    labels: NDArray[np.float64],
+    donors: NDArray[np.int64] | None,
+) -> list[Contrast]:
+    """Return the contrasts of all tasks, from outputs, (B, T), and labels, (B, number of tasks)."""
     contrasts: list[Contrast] = []
-    numeric_targets: list[NumericTarget] = []
     predictions = activate(torch.from_numpy(np.ascontiguousarray(outputs)), tasks)
     log_odds = compute_log_odds(outputs, tasks)
     for task, columns, predicted, label in zip(tasks, get_output_slices(tasks), predictions, labels.T, strict=True):
-        if task.kind == "regression":
-            numeric_targets.append(
-                NumericTarget(task.name, label, predicted, donors, task.name if len(tasks) > 1 else "")
-            )
-        else:
-            contrasts += _make_contrasts(task, columns.start, log_odds[:, columns], predicted, label)
+        if task.kind != "regression":
+            contrasts += _make_contrasts_of_task(task, columns.start, log_odds[:, columns], predicted, label)
     if len(contrasts) > 1 or len(tasks) > 1:
         prefixes = _make_prefixes(tasks)
         contrasts = [
             replace(contrast, about=f"{prefixes[contrast.target]}{contrast.positive} against {contrast.negative}")
             for contrast in contrasts
         ]
-    return [replace(contrast, donors=donors) for contrast in contrasts], numeric_targets
+    return [replace(contrast, donors=donors) for contrast in contrasts]
 
 
 def _make_prefixes(tasks: Sequence[Task]) -> dict[str, str]:
@@ -330,20 +338,36 @@ def _make_prefixes(tasks: Sequence[Task]) -> dict[str, str]:
     return {name: f"{short}: " if len(tasks) > 1 else "" for name, short in names.items()}
 
 
-def _make_contrasts(
+def _make_contrasts_of_task(
     task: Task,
-    first: int,
+    first_output: int,
     log_odds: NDArray[np.float64],
     probability: NDArray[np.float64],
     label: NDArray[np.float64],
 ) -> list[Contrast]:
-    """Return the contrasts of a task with classes, whose outputs begin with the index `first`."""
+    """Return the contrasts of a task with classes: one for two classes, one per class for several.
+
+    Parameters
+    ----------
+    task
+        The task.
+    first_output
+        Index of its first output among those of all tasks.
+    log_odds, probability
+        Predictions for its outputs, (B, 1) and (B,) for two classes, and (B, C) each for C classes.
+    label
+        Labels, (B,).
+    """
     if task.kind == "binary":
-        return [Contrast(task.name, task.name, task.positive, task.negative, first, label, log_odds[:, 0], probability)]
+        return [
+            Contrast(
+                task.name, task.name, task.positive, task.negative, first_output, label, log_odds[:, 0], probability
+            )
+        ]
     contrasts = []
     for c, (name, key) in enumerate(zip(task.classes, task.predicted_names, strict=True)):
         is_of_class, others = np.where(np.isnan(label), np.nan, label == c), f"not {name}"
         contrasts.append(
-            Contrast(task.name, key, name, others, first + c, is_of_class, log_odds[:, c], probability[:, c])
+            Contrast(task.name, key, name, others, first_output + c, is_of_class, log_odds[:, c], probability[:, c])
         )
     return contrasts

@@ -1,8 +1,11 @@
 """The run directory: one trained model with everything needed to use it again.
 
-It has `config.yaml` (all settings), `model.safetensors` (weights, and names of genes if the network reads them),
-`splits.json`, `shift.json`, `sketches.safetensors`, `seeds.tsv`, `clones.tsv`, `composition.tsv`, `history.tsv`,
-`metrics.json`, `warnings.json`, `checks.json`, `predictions.tsv`, `environment.json`, and `checkpoint/` while training.
+- The model: `config.yaml` (all settings), `model.safetensors` (weights, and names of genes if the network reads them).
+- Its training: `splits.json`, `history.tsv`, `checks.json`, `environment.json`, and `checkpoint/` while training.
+- What it learned: `seeds.tsv` (motifs), `clones.tsv`, `composition.tsv`.
+- Its results: `metrics.json`, `predictions.tsv`, `warnings.json`.
+- For comparison with new repertoires: `shift.json`, `sketches.safetensors`.
+
 Letters: B repertoires, T outputs.
 """
 

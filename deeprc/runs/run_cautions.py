@@ -170,7 +170,7 @@ def _find_shared_donor_cautions(metadata: pd.DataFrame, performance: Performance
         return cautions
     targets = _list_target_kinds(performance)
     for target, kind in targets.items():
-        prefix = f"{PART_NAMES[performance.held_out]} repertoires{f' for {target}' * (len(targets) > 1)}: "
+        prefix = f"{PART_NAMES[performance.held_out]} repertoires{f' for {target}' if len(targets) > 1 else ''}: "
         classes = performance.select_classes(target)
         cautions += find_donor_cautions(
             performance.donors, str(performance.donor_column), classes, kind=kind, where=prefix
@@ -189,12 +189,11 @@ def find_control_cautions(
 ) -> Iterator[Caution]:
     """Yield a warning for each control that is not worse than the network, and a note if no control was compared.
 
-    There is no warning if the network is not better than chance, which has a warning of its own, unless a control that
-    is better than chance is better than the network.
+    If the network is not better than chance, another warning says so. Then a control has a warning here only if it is
+    better than chance and better than the network.
 
-    If the control reads columns of the sheet, and the network is better than chance within the values of each of them
-    (`stratified_aucs`, by target), the warning also says so: then none of these columns alone explains what it has
-    learned.
+    A control may read columns of the sheet. If the network is better than chance within the values of each of them
+    (`stratified_aucs`, by target), none of these columns alone explains what it has learned, and the warning says so.
     """
     for comparison in controls:
         if comparison.is_of_class:

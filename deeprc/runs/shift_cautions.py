@@ -39,7 +39,7 @@ def _find_chain_cautions(shift: Shift) -> Iterator[Caution]:
     if not counts:
         return
     k = counts.total()
-    chains = "; ".join(f"{text}{f' ({n:,})' * (len(counts) > 1)}" for text, n in counts.most_common(_SHOWN))
+    chains = "; ".join(f"{text}{f' ({n:,})' if len(counts) > 1 else ''}" for text, n in counts.most_common(_SHOWN))
     text = (
         f"{_describe_count(shift, k, int(shift.is_new.sum()))} {'is' if k == 1 else 'are'} of another chain than the "
         f"training repertoires: {chains}. The model has learned almost nothing about this chain, so do not use "
@@ -108,7 +108,7 @@ def _find_copy_cautions(shift: Shift) -> Iterator[Caution]:
     ]
     shown = describe_texts(texts, "repertoire", "repertoires", _SHOWN)
     text = (
-        f"{_describe_count(shift, n, int(shift.is_new.sum()))} share{'s' * (n == 1)} far more junctions with a "
+        f"{_describe_count(shift, n, int(shift.is_new.sum()))} share{'s' if n == 1 else ''} far more junctions with a "
         "training or validation repertoire than expected by chance. Such repertoires are copies under a different "
         f"name or from different processing, or samples of one donor. {shown}. Metrics that include them are too "
         "good."

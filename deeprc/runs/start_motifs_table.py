@@ -17,9 +17,14 @@ __all__ = ["make_start_motifs_table"]
 def make_start_motifs_table(motifs: Sequence[EnrichedMotif], tasks: Sequence[Task]) -> pd.DataFrame:
     """Return the motifs from which kernels started, a row each.
 
-    The columns are kernel, from 1; motif, with a point for any residue; output, its name; correlation of the motif's
-    frequency in a training repertoire with the label; p_value, corrected for all motifs that were tested with it, see
-    `EnrichedMotif`; best_residues at gaps, see `describe_gaps`.
+    The columns are:
+
+    - `kernel`: number of the kernel, from 1;
+    - `motif`: the motif, with a point for any residue;
+    - `output`: name of the output;
+    - `correlation`: of the motif's frequency in a training repertoire with the label;
+    - `p_value`: corrected for all motifs that were tested with it, see `EnrichedMotif`;
+    - `best_residues`: the residues that count most at the gaps, see `describe_gaps`.
     """
     names = list_output_names(tasks)
     rows = [

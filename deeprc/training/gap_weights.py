@@ -1,7 +1,9 @@
 """Weights of the residues at the gaps of motifs, which are positions where any residue may be.
 
-If witnesses have any residue at a gap, a residue that is rare elsewhere says most: few other sequences have the motif
-with it. A kernel should then match the motif better with that residue.
+For example, witnesses have the motif `SF.N` with each residue at the gap equally often. Tryptophan (W) is rare in other
+sequences. So few other sequences have `SFWN`, and a sequence with it is more probably a witness than one with `SFAN`.
+The kernel of the motif should match it better: W gets a larger weight than A.
+
 Letters: B repertoires, W residues that a motif spans, G gaps of all motifs, M motifs.
 """
 
@@ -82,11 +84,15 @@ def weigh_gaps(
 ) -> list[EnrichedMotif]:
     """Return the motifs with their `gap_weights`.
 
-    The association of a motif with one residue at a gap is the slope of its frequency over the label, divided by its
-    mean frequency. Sequences with an earlier motif of the same output are left out, as in the search. If the slopes of
-    the 20 residues differ, each is drawn towards what is expected of it, and the more the less certain it is
-    (DerSimonian and Laird 1986): their mean, or a line in 1 / frequency if they depend on it. A residue with which the
-    association has the other direction has the weight 0.
+    1. **Measure.** For each of the 20 residues at a gap, deeprc computes the slope of the motif's frequency over the
+       label, divided by its mean frequency. Sequences with an earlier motif of the same output are left out, as in the
+       search.
+    2. **Test.** If the slopes of the 20 residues may be equal, the gap has no weights.
+    3. **Shrink.** Otherwise each slope is drawn towards the slope that is expected of it, and an uncertain slope is
+       drawn more (DerSimonian and Laird 1986). The expected slope is the mean of all slopes or, if they depend on the
+       frequency of the residue, a line in 1 / frequency.
+    4. **Scale.** The largest slope becomes the weight 1. A residue with which the motif is associated in the other
+       direction has the weight 0.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ def find_kept_update(history: pd.DataFrame) -> int:
     """Return the number of updates of the weights that a training kept, 0 for the start.
 
     It is `best_update` of the last row. In each earlier row, `best_update` is the update with the best validation loss
-    until then, which need not be kept: at the end, losses on whole validation repertoires may decide otherwise.
+    until then. At the end, losses on whole validation repertoires may decide for other weights.
 
     Parameters
     ----------

@@ -1,7 +1,8 @@
 """Search for overdispersed k-mers: their frequencies vary more between repertoires than counting explains.
 
-Motifs of a subgroup of donors are such k-mers. Labels are not used, so a later test of these few k-mers with labels
-needs no correction for all other k-mers.
+For example, ten of 100 donors have a motif in 1% of their sequences, and the others have it in 0.1%. If all 100 had the
+same frequency, counting would explain much smaller differences. Labels are not used. So these few k-mers can be tested
+with labels later, without a correction for all other k-mers.
 
 Letters: B repertoires, D donors, M k-mers of one spacing (one tuple of offsets), n k-mers of any spacing.
 """
@@ -86,14 +87,20 @@ class Dispersion:
     def find_overdispersed(self, dataset: RepertoireDataset) -> OverdispersedKmers:
         """Return the k-mers of all spacings that vary more than counting and their parts explain.
 
-        A part of a k-mer is the k-mer without one of its residues. If a part varies, for example as a piece of a gene,
-        every k-mer with this part varies, too; a k-mer is returned only if it varies more than that. But if one k-mer
-        has at least half of the excess variance of its part, the part varies because of this k-mer, and the part is not
-        returned.
+        A part of a k-mer is the k-mer without one of its residues: a part of `SLG` is `SL`. Either may vary because of
+        the other:
 
-        The pieces and variants of one motif are in the same sequences. So each sequence counts only for the k-mer with
-        the highest z-score, and a k-mer is left out if its remaining sequences do not vary. A k-mer is also left out if
-        it varies because of fewer than four donors: it would be correlated with many labels by chance.
+        - If `SL` varies, for example as a piece of a gene, every k-mer with this part varies, too. So `SLG` is returned
+          only if it varies more than that.
+        - If `SLG` has at least half of the excess variance of `SL`, then `SL` varies because of `SLG`, and only `SLG`
+          is returned.
+
+        Two more rules leave out k-mers:
+
+        - The pieces and variants of one motif are in the same sequences. So each sequence counts only for the k-mer
+          with the highest z-score, and a k-mer is left out if its remaining sequences do not vary.
+        - A k-mer is left out if it varies because of fewer than four donors, because it would be correlated with many
+          labels by chance.
         """
         listed = self._list_kmers()
         occurrences = find_occurrences(dataset, listed.kmers, max_occurrences=_MAX_OCCURRENCES)

@@ -174,6 +174,7 @@ def iterate_frequencies(
         own_excluded = np.zeros(n, np.bool_) if excluded is None else excluded[first : first + n]
         counting = _BlockCounting(block.sequences, own_excluded, spacings, longer, buffer)
         for spacing_index, longer_spacing in enumerate(longer):
+            # Otherwise the counts of the longer spacing give these frequencies, too.
             if longer_spacing is None or counting.is_sparse(longer_spacing.spacing_index):
                 for index, frequencies in counting.count(spacing_index):
                     yield FrequenciesOfBlock(block.repertoires, index, frequencies)

@@ -1,11 +1,15 @@
 """Search for gapped k-mers that are associated with a label, by permutation tests in a few passes over the data.
 
-These modules divide the search, in this order: `search_outputs` has the labels of the outputs; `kmer_summaries` passes
-over the repertoires and keeps the k-mers that are most correlated with a label; `kmer_dispersion` finds k-mers that
-vary more between repertoires than counting explains, whatever the labels are; `output_search` tests both
-(`permutation_null`, `false_discovery`) and chooses motifs among them; `motif_variants` searches variants of these. A
-training calls all this from `motif_start`, tests doubtful motifs in the validation fold (`confirmation`), and weighs
-residues at gaps (`gap_weights`).
+These modules divide the search, in this order:
+
+1. `search_outputs` has the labels of the outputs.
+2. `kmer_summaries` passes over the repertoires, and keeps the k-mers that are most correlated with a label.
+3. `kmer_dispersion` finds k-mers that vary more between repertoires than counting explains, without labels.
+4. `output_search` tests both kinds of k-mers (`permutation_null`, `false_discovery`), and chooses motifs among them.
+5. `motif_variants` searches variants of the motifs.
+
+A training calls all this from `motif_start`. Then it tests doubtful motifs in the validation fold (`confirmation`), and
+weighs the residues at gaps (`gap_weights`).
 
 Letters: B repertoires, T' outputs of one task, P permutations.
 """
@@ -68,21 +72,23 @@ def find_enriched_motifs(
 ) -> list[EnrichedMotif]:
     """Return the motifs that are associated with a label, best first; an empty list if there is none.
 
-    The frequency of each k-mer (occurrences per sequence) is correlated with the label: with membership in the positive
-    class, in each class, or with the rank of the number. Small repertoires, whose frequencies vary by chance, have a
-    smaller weight. The same is done with labels that are permuted among repertoires of about the same size. The
-    strongest correlation of all k-mers in each permutation gives the p-values of Westfall and Young. They hold for all
-    k-mers together, whatever their distributions and dependences, and are multiplied by the number of outputs.
+    Each output is searched alone:
 
-    A motif in few repertoires cannot have the strongest correlation of all k-mers. So k-mers that vary more between
-    repertoires than counting explains, which is known without labels, are also tested alone, see
-    `FalseDiscoveryTest`. If there are such k-mers, all p-values of this search are multiplied by two.
-
-    Motifs of an output are chosen one by one, as long as the p-value is at most the level. The next motif is the
-    strongest one after the sequences with a chosen motif are left out. So a motif that is shifted or shortened
-    counts once, and a variant counts if it has sequences of its own. Each output is searched alone. Variants of the
-    motifs, with one position more or fewer or with another residue, are tested among each other, see
-    `find_all_variants`. In the result, they follow the motifs of all outputs.
+    1. **Correlate.** The frequency of each k-mer (occurrences per sequence) is correlated with the label: with
+       membership in the positive class, in each class, or with the rank of the number. Small repertoires, whose
+       frequencies vary by chance, have a smaller weight.
+    2. **Compare with chance.** The same is done with labels that are permuted among repertoires of about the same size.
+       The strongest correlation of all k-mers in each permutation gives the p-values of Westfall and Young. They hold
+       for all k-mers together, whatever their distributions and dependences, and are multiplied by the number of
+       outputs.
+    3. **Test overdispersed k-mers.** A motif in few repertoires cannot have the strongest correlation of all k-mers. So
+       k-mers that vary more between repertoires than counting explains are also tested alone, see `Dispersion` and
+       `FalseDiscoveryTest`. If there are such k-mers, all p-values of this search are multiplied by two.
+    4. **Choose.** Motifs are chosen one by one, as long as the p-value is at most the level. The next motif is the
+       strongest one after the sequences with a chosen motif are left out. So a motif that is shifted or shortened
+       counts once, and a variant counts if it has sequences of its own.
+    5. **Find variants.** Variants of the motifs, with one position more or fewer or with another residue, are tested
+       among each other, see `find_all_variants`. In the result, they follow the motifs of all outputs.
 
     Parameters
     ----------

@@ -66,9 +66,12 @@ def find_all_variants(
 ) -> list[EnrichedMotif]:
     """Return the variants of the motifs of one output that are associated with its label, round by round.
 
-    The first round tests variants with one position fewer or more. The other rounds test variants with another residue:
-    the second round those of the motifs and of what the first round found, each further round those of what the round
-    before found, until a round finds none. Sequences with a motif, or with a variant of an earlier round, are left out.
+    1. The first round tests variants of the motifs with one position fewer or more.
+    2. The second round tests variants with another residue, of the motifs and of the variants of the first round.
+    3. Each further round tests variants with another residue, of the variants of the round before, until a round finds
+       none.
+
+    Sequences with a motif, or with a variant of an earlier round, are left out.
 
     Parameters
     ----------
@@ -129,12 +132,13 @@ def find_variants(
     of it, in the direction of their motif. A variant is returned if its false discovery rate among all variants is at
     most the level. This rate is its p-value.
 
-    There are two tests, and the larger rate counts. The first test divides the counts by the number of all sequences of
-    a repertoire, the second one by the number of free sequences, which depends on the label. Each alone would err:
+    There are two tests, and the larger rate counts, because each test alone would err:
 
-    - the first would find each variant rarer in repertoires that have more motifs;
-    - the second would call a variant significant that two repertoires of one class have: the division by the number of
-      free sequences makes its correlation a little higher than those with permuted labels.
+    - The first test divides the counts by the number of all sequences of a repertoire. It would find each variant rarer
+      in repertoires that have more motifs.
+    - The second test divides by the number of free sequences. This number depends on the label, so it makes the
+      correlation a little higher than those with permuted labels. The test would call a variant significant that two
+      repertoires of one class have.
 
     Parameters
     ----------

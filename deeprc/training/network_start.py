@@ -82,15 +82,19 @@ def fit_branches_and_find_motifs(
 def start_network(
     inference: Inference, motifs: Sequence[EnrichedMotif], labels: NDArray[np.float64], tasks: Sequence[Task]
 ) -> None:
-    """Change a new network in place so that its outputs depend on enriched motifs and on its branches.
+    """Let a new network start from enriched motifs and from its branches; it is changed in place.
 
-    The encoder sets its first values to the motifs, see `SequenceEncoder.start_from_motifs`. The first unit of each key
-    layer sums these values, and the first head's query reads this unit. A motif with `gap_weights` has a second value,
-    which this query does not read: a match counts in it in proportion to the product of the weights of its residues. A
-    linear output of standardised pooled values starts as the regression of the training labels on these values and on
-    the scores of the branches alone. Its penalty pulls the gains of the branches towards 1; beside motifs towards 0,
-    like the weights of the motifs, since the branches may repeat what the motifs say. Without motifs and branches
-    nothing changes.
+    Without motifs and branches, nothing changes. Otherwise:
+
+    1. **Encoder.** Its first values match the motifs, one value for each, see `SequenceEncoder.start_from_motifs`. A
+       motif with `gap_weights` gets a second value, in which a match counts by the product of the weights of its
+       residues at the gaps.
+    2. **Attention.** The first unit of each key layer sums the first values (not the second ones), and the query of the
+       first head reads this unit. So this head attends to sequences with a motif.
+    3. **Output.** A linear output starts as a regression of the training labels on the pooled values of the motifs and
+       on the scores of the branches. The penalty of this regression pulls the gains of the branches towards 1. With
+       motifs it pulls them towards 0, like the weights of the motifs, because the branches may repeat what the motifs
+       say.
 
     Parameters
     ----------
@@ -141,13 +145,21 @@ def _compute_median_scale(collator: Collator) -> float:
 
 
 def _start_attention(network: DeepRC, n_motifs: int, match_value: float, base_value: float) -> None:
-    """Let one unit of each key layer read the values of the motifs, the first ones: the first head attends to matches.
+    """Let the first head attend to sequences with a motif; the first `n_motifs` values are those of the motifs.
 
-    A value is `match_value` in a sequence with its motif, and `base_value` in a sequence without any residue of it.
+    The first unit of each key layer reads these values. A match lowers the unit towards the lower bound of SELU, so
+    that two matches count hardly more than one. If matches were summed, the few sequences with two would have fifty
+    times the weight of the others, although their number is chance. Without key layers there is no such unit, and
+    matches are summed.
 
-    A match lowers the unit towards the lower bound of SELU, so that two matches count hardly more than one. If matches
-    were summed, the few sequences with two would have fifty times the weight of the others, although their number is
-    chance. Without key layers there is no such unit, and matches are summed.
+    Parameters
+    ----------
+    network
+        The network, which is changed in place.
+    n_motifs
+        Number of motifs.
+    match_value, base_value
+        Value of a motif in a sequence that has it, and in a sequence that has none of its residues.
     """
     match_step = match_value - base_value
     layers = [layer for layer in network.key_network if isinstance(layer, nn.Linear)]

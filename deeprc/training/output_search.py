@@ -320,9 +320,10 @@ class OutputSearch:
     def _correlate(self, counts: Integers, n_free: Integers) -> Floats:
         """Return the correlation of n k-mers with the label, (n,), by their counts in free sequences, (B, n).
 
-        It is the weaker one of two, or 0 if their signs differ: of the counts as a share of the `n_free` free
-        sequences, (B,), and as a share of all sequences. Where motifs are frequent, the first alone would depend on the
-        label even for a k-mer that does not, because the label determines `n_free`.
+        Two correlations are computed: of the counts as a share of the `n_free` free sequences, (B,), and as a share of
+        all sequences. The weaker one counts, or 0 if their signs differ. Where motifs are frequent, the label
+        determines `n_free`. So the first correlation alone would differ from 0 even for a k-mer that does not depend on
+        the label.
         """
         among_free = self._correlate_shares(counts, n_free)
         among_all = self._correlate_shares(counts, self._dataset.n_sequences)

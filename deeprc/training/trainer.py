@@ -1,14 +1,18 @@
 """The training loop: sampled updates, early stopping on the validation loss, checkpoints.
 
-A training has four phases: `__init__` builds the network, or restores it from a checkpoint; `initialise_network` learns
-the start, which are branches and motifs; the loop in `fit` makes updates and evaluates them; at the end,
-`_choose_final_weights` decides which weights are kept. Two things concern all phases, so they are not in a module of
-their own. A training may be interrupted between any two updates: what later phases need is in `TrainingState` and in
-the tensors of `collect_tensors`. Several processes (ranks) may train together: all make the same calls in the same
+A training has four phases:
+
+1. `__init__` builds the network, or restores it from a checkpoint.
+2. `initialise_network` learns the start: branches and motifs.
+3. The loop in `fit` makes updates and evaluates them.
+4. `_choose_final_weights` decides which weights are kept.
+
+A training may be interrupted between any two updates. What later phases need is in `TrainingState` and in the tensors
+of `collect_tensors`. Every random choice of an update depends on the seed and on the index of the update alone, so a
+resumed run makes the same choices. Several processes (ranks) may train together. All make the same calls in the same
 order, and only rank 0 writes files.
 
-Every random choice of an update is a hash of the seed and the index of the update, so an interrupted and resumed run
-makes the same choices as an uninterrupted one. Letters: B repertoires, T outputs, H heads.
+Letters: B repertoires, T outputs, H heads.
 """
 
 from __future__ import annotations
@@ -67,14 +71,15 @@ SAVE_SECONDS = 60.0
 class Trainer:
     """The training of a DeepRC network on some repertoires, with early stopping on others.
 
-    The content of the repertoires determines their order in training. So neither the order in which they are given nor
-    repertoires without a label change the result, to the last bit. `deeprc train`, `DeepRCClassifier` and `deeprc
-    benchmark` train the same network, except that the benchmark, but not its refit, switches `branches_use_validation`
-    off.
+    Repertoires are ordered by their content. So neither the order in which they are given nor repertoires without a
+    label change the result, to the last bit.
 
-    A training has up to four sets of weights: those of `network`, which the updates change; their moving average
-    (`step.average`), which is evaluated; the best ones of all evaluations (`_best_weights`); and those of the start
-    (`_start_weights`), if they are compared with the best ones again at the end, see `WeightChoice`.
+    A training has up to four sets of weights:
+
+    - those of `network`, which the updates change;
+    - their moving average, `step.average`, which is evaluated;
+    - the best averages of all evaluations, `_best_weights`;
+    - those of the start, `_start_weights`, if they are compared with the best ones at the end, see `WeightChoice`.
 
     Parameters
     ----------
@@ -130,9 +135,7 @@ class Trainer:
             pooled_value_cache=self._pooled_value_cache,
         )
         self._recent_losses: list[Tensor] = []  # of the updates since the last evaluation
-        # `time.monotonic()` of the start, moved as if the training had never been interrupted; set by the first
-        # `initialise_network`
-        self._start_time: float | None = None
+        self._start_time: float | None = None  # as if the training had never been interrupted
         self._last_save_time = time.monotonic()
         self._has_final_weights = False  # whether `fit` has put the best weights into the network
         if checkpoint is not None and resumes:
@@ -247,8 +250,8 @@ class Trainer:
     def _evaluate_start(self) -> None:
         """Evaluate the network before its first update, because the start may be better than every update.
 
-        A sample of the sequences misleads about the start, see `Evaluator`. So with samples, `best_loss` only compares
-        updates with each other, and `WeightChoice` compares the best one with the start.
+        If evaluations read samples, which are misleading about the start (see `Evaluator`), `best_loss` compares only
+        updates with each other. `WeightChoice` compares the best update with the start.
         """
         self._evaluate()
         if self._evaluator.reads_samples or self._evaluator.has_few_donors:
@@ -257,9 +260,10 @@ class Trainer:
             self.state.best_loss = float("inf")
 
     def _restart_without_gap_weights(self) -> None:
-        """Let the updates begin from a start without gap weights; the evaluated one, if it has some, stays a candidate.
+        """Replace a start with gap weights by one without them, from which the updates begin.
 
-        Updates after a start with gap weights ended worse on one cohort.
+        Updates after a start with gap weights ended worse on one cohort. The start with gap weights has been evaluated,
+        and stays a candidate for the weights that are kept.
         """
         if not any(any(motif.gap_weights) for motif in self.start_motifs):
             return
@@ -312,7 +316,7 @@ class Trainer:
 
     def _evaluate(self) -> None:
         """Compute the validation loss of the averaged weights, add it to the history, and keep the best weights."""
-        loss, monitored = self._evaluator.compute_loss(self.step.average.network)
+        loss, monitored = self._evaluator.compute_sample_loss(self.step.average.network)
         if not np.isfinite(loss):
             raise InputError(f"the loss is {loss} after {self.state.update} updates; try a lower learning_rate")
         row = {

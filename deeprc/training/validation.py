@@ -1,4 +1,4 @@
-"""Losses of a network on the validation repertoires, of a sample of their sequences or of all.
+"""Losses of a network on the validation repertoires: on a sample of their sequences, or on all of them.
 
 Letters: B repertoires, N sequences, H heads, T outputs.
 """
@@ -6,7 +6,6 @@ Letters: B repertoires, N sequences, H heads, T outputs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import numpy as np
 import torch
@@ -37,11 +36,14 @@ FEW_DONORS = 50
 
 
 class Evaluator:
-    """Losses of networks on validation repertoires, of which every evaluation reads the same sequences.
+    """A function of networks: their losses on the validation repertoires.
 
-    A sample is enough to compare updates with each other, because they learn from samples, too. It can be misleading
-    about a network that was fitted to whole repertoires, such as the start from motifs: if a motif is in 3% of the
-    sequences of each repertoire, its frequency in 20,000 of them has an error of 4%, and a signal of 1% is lost.
+    `compute_sample_loss` reads a sample of each repertoire's sequences, in every evaluation the same one. This is
+    enough to compare updates with each other, because updates learn from samples, too.
+
+    `compute_whole_loss` reads all sequences. It is needed for a network that was fitted to whole repertoires, such as
+    the start from motifs. For example, a motif is in 3% of the sequences of each repertoire. Then its frequency in a
+    sample of 20,000 sequences has an error of 4%, and a signal of 1% is lost.
 
     Parameters
     ----------
@@ -99,38 +101,50 @@ class Evaluator:
         """Let branches add to the outputs of networks that have them."""
         self.collator.branches = BranchScores(branches, self.repertoires.dataset)
 
-    def compute_loss(self, network: DeepRC, *, whole: bool = False) -> tuple[float, dict[str, float]]:
-        """Return the loss of a network on the sample, or on whole repertoires, and the numbers of the monitor.
+    def compute_sample_loss(self, network: DeepRC) -> tuple[float, dict[str, float]]:
+        """Return the loss of a network on the sample, and the numbers of the monitor.
 
-        The ranks divide the repertoires among themselves. Rank 0 computes the numbers for all, so that all ranks decide
-        alike. If the loss is not finite, there are no other numbers.
+        The ranks divide the repertoires among themselves. Rank 0 computes the loss and the numbers for all, so that all
+        ranks decide alike. If the loss is not finite, there are no other numbers.
         """
-        return ranks.compute_once(partial(self._compute_loss_and_metrics, self._compute_outputs(network, whole=whole)))
+        return self._compute_loss_and_metrics(self._compute_sample_outputs(network))
+
+    def compute_whole_loss(self, network: DeepRC) -> tuple[float, dict[str, float]]:
+        """Return the loss of a network on whole repertoires, and the numbers of the monitor, as of the sample."""
+        return self._compute_loss_and_metrics(self._compute_whole_outputs(network))
 
     def compute_repertoire_losses(self, network: DeepRC) -> NDArray[np.float64]:
-        """Return the parts of the whole repertoires, (B,), in the loss of a network; their sum is the loss."""
-        outputs, labels = self._compute_outputs(network, whole=True), torch.from_numpy(self.repertoires.labels)
+        """Return the loss of a network on each whole repertoire, (B,); the sum is that of `compute_whole_loss`."""
+        outputs, labels = self._compute_whole_outputs(network), torch.from_numpy(self.repertoires.labels)
         return ranks.compute_once(
             lambda: compute_repertoire_losses(torch.stack([*outputs]), labels, self.tasks).double().numpy()
         )
 
-    def _compute_outputs(self, network: DeepRC, *, whole: bool) -> Sequence[Tensor]:
-        """Return the outputs of all repertoires, (T,) each, which the ranks divide among themselves."""
-        inference = Inference(
-            network.eval(), self.collator, self._top_fraction, pooled_value_cache=self._pooled_value_cache
-        )
-        rank_share = ranks.take_share(len(self.repertoires.labels))
-        rows = None if whole else self._rows[rank_share]
-        outputs = inference.iterate_outputs(range(rank_share.start, rank_share.stop), rows=rows)
-        if whole:
-            outputs = track(outputs, "whole validation repertoires", rank_share.stop - rank_share.start)
-        return ranks.gather([*outputs])
+    def _compute_sample_outputs(self, network: DeepRC) -> Sequence[Tensor]:
+        """Return the outputs of the sample of each repertoire, (T,) each, which the ranks divide among themselves."""
+        share = ranks.take_share(len(self.repertoires.labels))
+        positions, rows = range(share.start, share.stop), self._rows[share]
+        return ranks.gather([*self._make_inference(network).iterate_outputs(positions, rows=rows)])
+
+    def _compute_whole_outputs(self, network: DeepRC) -> Sequence[Tensor]:
+        """Return the outputs of each whole repertoire, (T,) each, which the ranks divide among themselves."""
+        share = ranks.take_share(len(self.repertoires.labels))
+        positions = range(share.start, share.stop)
+        outputs = self._make_inference(network).iterate_outputs(positions)
+        return ranks.gather([*track(outputs, "whole validation repertoires", len(positions))])
+
+    def _make_inference(self, network: DeepRC) -> Inference:
+        return Inference(network.eval(), self.collator, self._top_fraction, pooled_value_cache=self._pooled_value_cache)
 
     def _compute_loss_and_metrics(self, outputs: Sequence[Tensor]) -> tuple[float, dict[str, float]]:
-        """Return the loss and the numbers of the monitor from the outputs of the repertoires, (T,) each."""
-        stacked, labels = torch.stack([*outputs]), torch.from_numpy(self.repertoires.labels)
-        loss = float(compute_multitask_loss(stacked, labels, self.tasks))
-        return loss, {} if self.monitor is None or not np.isfinite(loss) else self.monitor(stacked, labels)
+        """Return the loss and the numbers of the monitor, computed on rank 0 from all outputs, (T,) each."""
+
+        def compute() -> tuple[float, dict[str, float]]:
+            stacked, labels = torch.stack([*outputs]), torch.from_numpy(self.repertoires.labels)
+            loss = float(compute_multitask_loss(stacked, labels, self.tasks))
+            return loss, {} if self.monitor is None or not np.isfinite(loss) else self.monitor(stacked, labels)
+
+        return ranks.compute_once(compute)
 
     def compute_attention(self, network: DeepRC) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
         """Return the attention logits and attention weights of the sequences of the sample, (N, H) each.

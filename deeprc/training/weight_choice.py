@@ -59,48 +59,58 @@ class WeightChoice:
     def choose(self) -> StateDict:
         """Return the weights that are kept; note the choice in the history.
 
-        If evaluations read samples, the losses of whole validation repertoires decide, see
-        `_choose_by_whole_repertoires`. Of few validation donors, the best of many updates often has a lower loss than
-        the start by chance, and is worse on new repertoires. Then a start that is a regression is kept unless the later
-        weights are clearly better, see `_are_clearly_better`.
+        1. If evaluations read samples, the losses of whole validation repertoires decide, see
+           `_choose_by_whole_repertoires`. Otherwise the weights of the best update are chosen.
+        2. If there are few validation donors, and the output of the start is a regression, the start is kept unless the
+           chosen weights are clearly better, see `_are_clearly_better`. For the best of many updates often has a lower
+           loss on few donors by chance, and is then worse on new repertoires.
         """
-        state, kept = self.state, self.update_weights
-        if state.best_update == 0:
-            return kept
-        if self.evaluator.reads_samples:
-            kept = self._choose_by_whole_repertoires()
-        is_regression = bool(self.start_weights) and self.inference.network.linear_output is not None
-        if not is_regression or kept is self.start_weights or not self.evaluator.has_few_donors:
-            return kept
-        state.prefers_start = not self._are_clearly_better(kept)
-        if not state.prefers_start:
-            return kept
-        state.history[-1]["best_update"] = 0
-        if "fitted" in state.history[-1]:
-            state.history[-1]["fitted"] = 0.0
+        if self.state.best_update == 0:
+            return self.update_weights
+        chosen = self._choose_by_whole_repertoires() if self.evaluator.reads_samples else self.update_weights
+        start_is_regression = bool(self.start_weights) and self.inference.network.linear_output is not None
+        if chosen is self.start_weights or not start_is_regression or not self.evaluator.has_few_donors:
+            return chosen
+        self.state.prefers_start = not self._are_clearly_better(chosen)
+        if not self.state.prefers_start:
+            return chosen
+        self._note_start()
         return self.start_weights
+
+    def _note_start(self) -> None:
+        """Note in the last row of the history that the weights of the start are kept."""
+        last_row = self.state.history[-1]
+        last_row["best_update"] = 0
+        if "fitted" in last_row:
+            last_row["fitted"] = 0.0
 
     def _are_clearly_better(self, weights: StateDict) -> bool:
         """Return whether weights lower the loss of the start beyond chance, by a t-test across donors.
 
-        The network ends with any of the weights.
+        Afterwards the network has these weights.
         """
-        losses = []
-        for compared in (self.start_weights, weights):
-            self.inference.network.load_state_dict(compared)
-            losses.append(self.evaluator.compute_repertoire_losses(self.inference.network))
-        if not np.isfinite(losses).all():
-            return bool(np.isfinite(losses[1]).all())
-        t = count_standard_errors(losses[0] - losses[1], self.evaluator.repertoires.groups)
+        start_losses, losses = (self._measure_repertoire_losses(each) for each in (self.start_weights, weights))
+        if not (np.isfinite(start_losses).all() and np.isfinite(losses).all()):
+            return bool(np.isfinite(losses).all())
+        t = count_standard_errors(start_losses - losses, self.evaluator.repertoires.groups)
         return bool(stdtr(max(self.evaluator.n_donors - 1, 1), -t) < _MAX_P_VALUE)
+
+    def _measure_repertoire_losses(self, weights: StateDict) -> NDArray[np.float64]:
+        """Return the loss of weights on each whole validation repertoire, (validation repertoires,)."""
+        self.inference.network.load_state_dict(weights)
+        return self.evaluator.compute_repertoire_losses(self.inference.network)
 
     def _choose_by_whole_repertoires(self) -> StateDict:
         """Return the weights with the lowest loss on whole repertoires; note the choice and all losses in the history.
 
-        Candidates are, in this order, the best update, the start, and the best update with a refitted output, because
-        updates learn from samples, which show less of a signal than whole repertoires. The start is kept unless the
-        best update is better by more than `least_gain`. The refitted output, a regression on whole training
-        repertoires, is kept only if it is better than that by more than `least_gain`.
+        There are three candidates:
+
+        - the best update;
+        - the start, which is kept unless the best update is better by more than `least_gain`;
+        - the best update with a refitted output, a regression on whole training repertoires. It is kept only if it is
+          better by more than `least_gain` than the one of the first two that would be kept.
+
+        The output is refitted because updates learn from samples, which show less of a signal than whole repertoires.
         """
         network, least_gain = self.inference.network, self.evaluator.settings.least_gain
         best_update = self.state.best_update
@@ -129,7 +139,7 @@ class WeightChoice:
         their loss is infinite, and nothing is noted.
         """
         self.inference.network.load_state_dict(weights)
-        loss, monitored = self.evaluator.compute_loss(self.inference.network, whole=True)
+        loss, monitored = self.evaluator.compute_whole_loss(self.inference.network)
         if not np.isfinite(loss):
             return float("inf")
         row = next(row for row in reversed(self.state.history) if row["update"] == update)

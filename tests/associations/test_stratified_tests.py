@@ -55,7 +55,7 @@ def test_several_strata_by_enumeration() -> None:
             assert found == pytest.approx(enumerate_p(a, carriers, class_sizes, sizes), rel=1e-10)
 
 
-def test_it_is_near_the_asymptotic_test_of_cochran_mantel_and_haenszel() -> None:
+def test_exact_p_values_are_near_those_of_the_asymptotic_test_of_cochran_mantel_and_haenszel() -> None:
     sizes, class_sizes, carriers = np.array([200, 150, 90]), np.array([80, 100, 30]), np.array([60, 50, 20])
     expected = (carriers * class_sizes / sizes).sum()
     variance = (carriers * (sizes - carriers) * class_sizes * (sizes - class_sizes) / sizes**2 / (sizes - 1)).sum()

@@ -243,10 +243,10 @@ def test_a_score_depends_on_its_repertoire_alone(
         same(case, model.decision_function(first[[row, 3, row]])[::2], scores[[row, row]])
 
 
-def test_it_predicts_for_another_container(
+def test_model_gives_the_same_scores_for_copies_of_its_repertoires_in_another_container(
     case: Case, first: RepertoireDataset, second: RepertoireDataset, fitted: Callable[[Case], Any]
 ) -> None:
-    """What is the same repertoire, stored elsewhere with other numbers for its genes, has the same score."""
+    """The copies have the same sequences, but other codes for their genes."""
     model = fitted(case)
     copies = second[: -N_TRAIN - 1 : -1]
     assert [each.sequences.decode() for each in copies] == [each.sequences.decode() for each in first[:N_TRAIN]]
@@ -284,7 +284,7 @@ def test_no_repertoires_give_no_predictions(
     assert model.predict(first[:0]).shape == (0,)
 
 
-def test_what_cannot_be_learned_is_refused(case: Case, first: RepertoireDataset) -> None:
+def test_fit_refuses_labels_from_which_it_cannot_learn(case: Case, first: RepertoireDataset) -> None:
     y = labels(first)
     three = np.array(["a", "b", "c"])[np.arange(24) % 3]
     for bad, message in (
@@ -321,7 +321,7 @@ def test_an_unfitted_model_neither_predicts_nor_saves(case: Case, first: Reperto
     assert not list(tmp_path.iterdir())
 
 
-def test_what_was_saved_predicts_the_same(
+def test_saved_model_predicts_the_same(
     case: Case, first: RepertoireDataset, second: RepertoireDataset, fitted: Callable[[Case], Any], tmp_path: Path
 ) -> None:
     path = tmp_path / "model.safetensors"
@@ -360,7 +360,7 @@ def test_a_file_from_before_a_parameter_was_renamed(first: RepertoireDataset, tm
     np.testing.assert_array_equal(loaded.predict_proba(first), model.predict_proba(first))
 
 
-def test_what_is_no_model_is_refused(case: Case, tmp_path: Path) -> None:
+def test_load_refuses_a_missing_or_damaged_file(case: Case, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         case.kind.load(tmp_path / "nowhere.safetensors")
     (tmp_path / "damaged.safetensors").write_bytes(b"\x80\x04N.")

@@ -246,7 +246,7 @@ def test_cuda_gives_what_the_cpu_gives(kind: str) -> None:
     assert np.all(found.diagonal() == 1)
 
 
-def test_what_is_no_kernel(cohort: RepertoireDataset) -> None:
+def test_kernel_functions_refuse_bad_arguments(cohort: RepertoireDataset) -> None:
     rows = np.ones((2, 3), np.float32)
     with pytest.raises(InputError, match="kernel: expected one of minmax, jaccard, found 'rbf'"):
         compute_cross_kernel(rows, rows, "rbf")

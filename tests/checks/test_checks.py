@@ -134,7 +134,7 @@ def test_a_clean_cohort_raises_no_alarm(tmp_path, seed, with_subjects):
         }
 
 
-def test_it_tells_what_preprocess_does_and_writes_nothing(tmp_path, cohort):
+def test_check_reports_what_preprocess_would_do_and_writes_nothing(tmp_path, cohort):
     cohort.write(tmp_path)
     before = sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
     found = cohort.check(jobs=2)

@@ -68,7 +68,7 @@ def test_exit_code_2_for_wrong_usage(cohort: Path, arguments: list[str]) -> None
         ["--min-length", "9", "--max-length", "8"],
     ],
 )
-def test_what_is_not_there_is_wrong_usage_too(cohort: Path, arguments: list[str]) -> None:
+def test_missing_columns_and_files_are_input_errors(cohort: Path, arguments: list[str]) -> None:
     assert isinstance(run(cohort, *arguments).exception, InputError)  # exit code 2, by the group
 
 

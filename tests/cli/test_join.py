@@ -40,7 +40,7 @@ def test_join_gives_the_cohort_again_and_other_commands_take_it(
     assert tables[0] == tables[1]
 
 
-def test_what_does_not_belong_together_gets_one_line(
+def test_join_refuses_duplicate_repertoires_and_its_own_input_as_output_in_one_line(
     cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path, deeprc: Call
 ) -> None:
     whole = cohort_factory(6, 20)

@@ -175,7 +175,7 @@ def test_top_sequences_of_a_class(run: Run, folder: Path, cohort: RepertoireData
         ),
     ],
 )
-def test_what_cannot_be_drawn_is_said_in_a_line(
+def test_plot_explains_in_one_line_why_it_cannot_draw(
     folder: Path, cohort: RepertoireDataset, tmp_path: Path, deeprc: Command, arguments: list[str], message: str
 ) -> None:
     names = {"run": folder, "cohort": cohort.container.path}

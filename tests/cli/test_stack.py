@@ -98,7 +98,7 @@ def test_labels_that_the_cohort_does_not_have_are_empty(
         (["-o", "{folder}/taken"], "exists; choose another"),
     ],
 )
-def test_what_cannot_be_used_gets_one_line(
+def test_stack_fit_refuses_bad_options_in_one_line(
     cohort: RepertoireDataset, tmp_path: Path, deeprc: Command, changes: list[str], message: str
 ) -> None:
     (tmp_path / "taken").write_text("mine")

@@ -25,7 +25,9 @@ Call = Callable[..., tuple[int, str, str]]
         ),
     ],
 )
-def test_what_cannot_be_trained(deeprc: Call, tmp_path: Path, options: list[str], message: str) -> None:
+def test_train_refuses_bad_options_and_writes_nothing(
+    deeprc: Call, tmp_path: Path, options: list[str], message: str
+) -> None:
     (tmp_path / "cohort.h5").touch()
     common = (tmp_path / "cohort.h5", "--target", "status", "--output", tmp_path / "runs")
     code, _, error = deeprc("train", *common, *options)

@@ -116,7 +116,7 @@ def test_a_multimodal_object_lends_its_columns(adata: Any) -> None:
         deeprc.from_anndata(mudata.MuData({"gex": anndata.AnnData(np.ones((2, 2)))}), donor="patient")
 
 
-def test_what_cannot_be_used(adata: Any) -> None:
+def test_from_anndata_refuses_unusable_cells(adata: Any) -> None:
     with pytest.raises(InputError, match="obs has no column 'donor' for `donor`; columns: patient, status, n_genes"):
         deeprc.from_anndata(adata, donor="donor")
     with pytest.raises(InputError, match="`donor`: expected the name of a column of obs, found list"):

@@ -75,7 +75,7 @@ def test_a_junction():
         ("\xe9GT", "X"),
     ],
 )
-def test_what_is_no_codon(sequence, expected):
+def test_incomplete_or_ambiguous_codons_are_marked(sequence, expected):
     assert translated(sequence) == [expected]
     assert translated("TGT", sequence, "TTC") == ["C", expected, "F"]
 

@@ -81,7 +81,7 @@ repertoire_tables = st.lists(
 
 @settings(max_examples=30, deadline=None)
 @given(repertoire_tables)
-def test_what_is_written_is_read(repertoires):
+def test_container_returns_the_repertoires_that_were_written(repertoires):
     vocabulary = ("TRBV2-1*01,TRBV2-2*01", "", "TRBV1")
     tables = {}
     for i, rows in enumerate(repertoires):

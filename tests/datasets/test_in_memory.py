@@ -199,7 +199,7 @@ def test_an_index_that_is_a_column_too(cohort: Path) -> None:
         (pa.array(["CASSF"]), "Array"),
     ],
 )
-def test_what_is_no_table(table: Any, message: str) -> None:
+def test_from_frame_refuses_objects_that_are_no_tables(table: Any, message: str) -> None:
     with pytest.raises(InputError, match=message) as error:
         deeprc.from_frame(table)
     assert "\n" not in str(error.value)
@@ -274,7 +274,9 @@ def test_views_are_written_and_sent_to_processes(cohort: Path, tmp_path: Path) -
         ({"v_call": "TRBV1\x1b[2J"}, {}, "no control characters"),
     ],
 )
-def test_what_cannot_be_used(cohort: Path, changes: dict[str, Any], options: Any, message: str) -> None:
+def test_from_frame_refuses_bad_columns_and_values(
+    cohort: Path, changes: dict[str, Any], options: Any, message: str
+) -> None:
     with pytest.raises(InputError, match=message):
         deeprc.from_frame(table_of(cohort).assign(**changes), **options)
 

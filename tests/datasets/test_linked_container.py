@@ -474,7 +474,7 @@ def test_a_low_limit_of_open_files_is_raised_or_one_clear_line(tmp_path):
     )
 
 
-def test_what_cannot_be_linked(both, tmp_path, monkeypatch):
+def test_join_refuses_containers_that_cannot_be_linked(both, tmp_path, monkeypatch):
     linked = tmp_path / "linked.h5"
     part = write_part(tmp_path / "four.h5", [3])
     with pytest.raises(InputError, match=r"linked.h5: names other containers; expected one that holds its sequences"):

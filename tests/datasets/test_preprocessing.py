@@ -224,7 +224,7 @@ def test_a_first_fault_that_ends_with_a_question_has_no_full_stop_after_it(tmp_p
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_what_was_read_after_a_fault_is_not_read_again(tmp_path, write_table, monkeypatch, caplog, jobs):
+def test_files_read_after_a_fault_are_not_read_again(tmp_path, write_table, monkeypatch, caplog, jobs):
     write_files(tmp_path, write_table, 12)
     run(tmp_path)
     whole = (tmp_path / "cohort.h5").read_bytes()
@@ -660,7 +660,7 @@ def test_length_limits(cohort):
     assert run(cohort, max_length=4, allow_missing=True).dropped["too_long"] == 3
 
 
-def test_what_does_not_match_is_listed(cohort, write_table, caplog):
+def test_rows_without_a_file_and_files_without_a_row_are_listed(cohort, write_table, caplog):
     write_table(cohort / "files" / "SOURCE.txt", ("no", "table"), [])
     rows = [(name, "sick", 1) for name in ["x", "a", "y", "b", "c"]]
     write_table(cohort / "metadata.tsv", ("repertoire_id", "status", "age"), rows)

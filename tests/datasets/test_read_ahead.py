@@ -55,7 +55,7 @@ def ask(container, rows, fields=()):
 
 
 @pytest.mark.parametrize("fields", [[], ["counts"], ["counts", "v_call", "j_call"]])
-def test_it_asks_for_whole_pages_of_the_named_repertoires_and_columns(dataset, asked, fields):
+def test_read_ahead_asks_for_whole_pages_of_the_named_repertoires_and_columns(dataset, asked, fields):
     ask(dataset.container, [3, 1], fields)
     sequences = dataset.container.sequences
     columns = [sequences.offsets, sequences.residues]

@@ -473,8 +473,8 @@ def test_10x_of_several_samples_and_without_flags(write_table, tmp_path):
     assert statuses(table) == ["UNKNOWN"] * 2
 
 
-def test_what_a_file_does_not_trust_is_dropped(write_table, tmp_path):
-    """Every verdict of a reader that is neither yes nor unknown has its reason in the report."""
+def test_rows_that_a_file_marks_as_bad_are_dropped(write_table, tmp_path):
+    """A row is kept only if its status is in-frame or unknown."""
     rows = [("a", "F", "T", "CAF"), ("b", "T", "T", "CAF")]
     header = read_header(write_table(tmp_path / "r.tsv", ["cell_id", "is_cell", "productive", "junction_aa"], rows))
     rows = read_rows(header, match_reader(header).layout)

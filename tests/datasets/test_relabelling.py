@@ -68,7 +68,7 @@ def test_in_place_twice_keeps_the_history(cohort: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tsv", "b.tsv", "cohort.h5"]
 
 
-def test_what_does_not_match_is_an_error_or_missing(
+def test_rows_and_repertoires_without_a_match_are_an_error_or_missing(
     cohort: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     new = sheet(tmp_path / "new.tsv", ["rep.4", "rep.0", "who"], n=[4, 0, 9], label=["p", "q", "r"])
@@ -152,7 +152,7 @@ def test_a_container_without_repertoires(tmp_path: Path) -> None:
         relabel(tmp_path / "c.h5", sheet(tmp_path / "new.tsv", ["a"], x=["b"]))
 
 
-def test_what_a_container_of_version_1_holds_besides_is_left_out(cohort: Path, tmp_path: Path) -> None:
+def test_relabel_leaves_out_unknown_content_of_a_container_of_version_1(cohort: Path, tmp_path: Path) -> None:
     old = as_version_1(cohort, tmp_path / "old.h5")
     with h5py.File(old, "r+") as file:
         file["further"] = np.arange(4).reshape(2, 2)

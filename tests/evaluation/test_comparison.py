@@ -127,7 +127,7 @@ def test_infinite_scores_rank() -> None:
         (lambda t: pd.concat([t, t.assign(method="b")[1:]]), "method 'b' has no prediction for some repertoires"),
     ],
 )
-def test_what_cannot_be_compared(change, message: str) -> None:
+def test_compare_refuses_inconsistent_predictions(change, message: str) -> None:
     with pytest.raises(InputError, match=message):
         compare(change(frame("a", 0, [0, 1, 0, 1], [1.0, 2.0, 3.0, 4.0])), [A, B])
 

@@ -68,7 +68,7 @@ def test_without_motifs_the_table_is_empty_and_can_be_read(tmp_path: Path) -> No
         assert list(read_motif_counts(file).columns) == list(found.columns)
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_motif_counts_are_read_as_written_and_checked(tmp_path: Path) -> None:
     file = tmp_path / "motifs.tsv"
     found = count_motifs(FOUND)
     found.to_csv(file, sep="\t", index=False)

@@ -110,7 +110,7 @@ def test_both_encoders_are_trained_on_the_same_folds(
         CliRunner().invoke(transformer.main, [*command, "n_updates=4"], catch_exceptions=False)
 
 
-def test_what_cannot_be_read_is_said_in_one_line(transformer: ModuleType, tmp_path: Path) -> None:
+def test_unusable_data_and_weights_are_refused_in_one_line(transformer: ModuleType, tmp_path: Path) -> None:
     table = tmp_path / "sequences.tsv"
     pd.DataFrame({"junction_aa": ["CASSF", "CAXSF", "CA*F", None] * 60}).to_csv(table, sep="\t", index=False)
     result = CliRunner().invoke(transformer.main, ["learn", "--data", str(table)])

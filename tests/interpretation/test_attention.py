@@ -149,7 +149,7 @@ def test_a_table_of_no_sequences_is_refused(two_heads: Run, cohort: RepertoireDa
         attention_table(two_heads.model, cohort, 0, top=0)
 
 
-def test_what_is_no_model_or_no_position_is_named(two_heads: Run, cohort: RepertoireDataset) -> None:
+def test_attention_table_refuses_what_is_no_model_or_no_position(two_heads: Run, cohort: RepertoireDataset) -> None:
     with pytest.raises(TypeError, match=r"such as `run\.model` of a run or `classifier\.model_` .*, found Run"):
         attention_table(two_heads, cohort, 0)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="found DeepRCClassifier"):

@@ -301,7 +301,7 @@ def test_the_planted_motif_gets_most(trained: Run, motif_cohort: RepertoireDatas
 
 
 @pytest.mark.slow
-def test_what_the_top_fraction_leaves_out_adds_nothing(
+def test_sequences_outside_the_top_fraction_have_zero_attributions(
     model_factory: Callable[..., TrainedModel], cohort: RepertoireDataset
 ) -> None:
     model = model_factory(cohort, "top_fraction=0.3", "n_heads=2", stir=0.2)
@@ -385,7 +385,7 @@ def test_the_mean_gradient_of_a_cubic_is_exact_with_two_points() -> None:
     np.testing.assert_allclose(found, 2 * (end**3 - start**3) / (end - start), rtol=1e-14)
 
 
-def test_what_cannot_be_used(trained: Run, motif_cohort: RepertoireDataset) -> None:
+def test_attribute_refuses_bad_arguments(trained: Run, motif_cohort: RepertoireDataset) -> None:
     sequences = chosen(motif_cohort, {0: [0]})
     with pytest.raises(InputError, match="expected the columns repertoire_id and sequence_id, sequence_id is missing"):
         attribute(trained.model, motif_cohort, sequences[["repertoire_id"]])

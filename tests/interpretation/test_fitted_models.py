@@ -223,7 +223,9 @@ def test_a_simulated_cohort(fitted: DeepRCClassifier, tmp_path: Path) -> None:
     assert not output.exists()
 
 
-def test_what_is_missing_is_said(fitted: DeepRCClassifier, motif_cohort: RepertoireDataset, tmp_path: Path) -> None:
+def test_report_refuses_a_missing_cohort_and_labels_for_a_run(
+    fitted: DeepRCClassifier, motif_cohort: RepertoireDataset, tmp_path: Path
+) -> None:
     with pytest.raises(InputError, match="expected a cohort to report on, found None"):
         deeprc.report(fitted, output=tmp_path / "report.html")
     with pytest.raises(InputError, match="`target` and `labels` are only for a model that was fitted in Python"):

@@ -14,7 +14,7 @@ from deeprc.evaluation.caution import CAUTIONS_FILE, Caution, read_cautions, wri
 from deeprc.evaluation.cohort_cautions import find_divided_donor_cautions, find_donor_cautions, find_left_out_cautions
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_cautions_are_read_as_written(tmp_path: Path) -> None:
     found = [Caution("warning", "r² is low", "performance", "chance", {"r2": 0.1}), Caution("note", "t")]
     write_cautions(tmp_path, found)
     assert read_cautions(tmp_path) == found
@@ -89,6 +89,6 @@ def test_donors_with_samples_of_all_classes_do_not_separate_them() -> None:
     )
 
 
-def test_what_is_left_out_is_said() -> None:
+def test_left_out_methods_are_noted() -> None:
     (one,) = find_left_out_cautions({"burden-test": "it tells classes apart"})
     assert (one.level, one.text) == ("note", "burden-test is left out: it tells classes apart")

@@ -83,7 +83,7 @@ def test_the_same_call_continues_and_another_is_refused(left_out: CrossValidatio
         deeprc.cv(cohort.container.path, left_out.path, targets="status=sick", folds=4, members=1, config=TINY)
 
 
-def test_what_cannot_be_left_out(cohort: RepertoireDataset, tmp_path: Path) -> None:
+def test_cross_validation_refuses_columns_that_cannot_be_left_out(cohort: RepertoireDataset, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no column 'place' for `folds=leave-one-out:place`"):
         leave_out(cohort, tmp_path / "cv", "place")
     with pytest.raises(InputError, match="`members=6`: expected 1 to 5, one for each validation fold"):

@@ -201,7 +201,7 @@ def test_the_same_call_continues(plain: CrossValidation, cohort: RepertoireDatas
         ({"folds": 9}, "the smallest class has 7 repertoires; expected at least 9"),
     ],
 )
-def test_what_cannot_be_is_told_before_anything_is_written(
+def test_bad_arguments_are_refused_before_anything_is_written(
     cohort: RepertoireDataset, tmp_path: Path, options: dict[str, Any], message: str
 ) -> None:
     given = {"targets": "grade:multiclass", **options}

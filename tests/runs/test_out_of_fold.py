@@ -63,7 +63,7 @@ def test_no_label_of_a_fold_changes_its_probabilities() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scale", [0.4, 3.0])
-def test_it_mends_the_log_odds_of_ensembles(scale: float) -> None:
+def test_cross_calibration_lowers_the_loss_of_ensembles(scale: float) -> None:
     donors = np.arange(60)
     plain, better = [], []
     for seed in range(15):

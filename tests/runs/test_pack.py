@@ -60,7 +60,7 @@ def contents_of(path: Path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def test_it_warns_that_it_cannot_recognise_its_training_repertoires(
+def test_packed_model_warns_that_it_cannot_recognise_its_training_repertoires(
     packed: Path, cohort: RepertoireDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     warning = (
@@ -331,7 +331,7 @@ def test_a_file_that_was_cut_short(packed: Path, tmp_path: Path, keep: float) ->
 @pytest.mark.parametrize(
     ("name", "read"), [("clones.tsv", Run.clones), ("shift.json", Run.summaries)], ids=["clones", "shift"]
 )
-def test_what_is_wrong_later_names_the_bundle(
+def test_errors_in_files_read_later_name_the_bundle(
     packed: Path, tmp_path: Path, name: str, read: Callable[[Run], object]
 ) -> None:
     contents = contents_of(packed)
@@ -414,7 +414,7 @@ def test_a_full_disk_is_no_damaged_file(packed: Path, temporary: Path, monkeypat
     assert not list(temporary.iterdir())
 
 
-def test_what_is_wrong_inside_names_the_bundle(packed: Path, tmp_path: Path) -> None:
+def test_errors_inside_a_bundle_name_the_bundle(packed: Path, tmp_path: Path) -> None:
     contents = contents_of(packed)
     del contents["bundle.json"]
     contents["config.yaml"] = contents["config.yaml"].replace(b"n_kernels: 4", b"n_kernels: 5")

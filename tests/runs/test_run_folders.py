@@ -65,7 +65,7 @@ def write_cross_validation(folder: Path, n_runs: int) -> tuple[Path, list[Path]]
     ]
 
 
-def test_what_is_no_folder_of_runs_stays(tmp_path: Path) -> None:
+def test_paths_that_are_no_folders_of_runs_are_kept(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     run = write_run(tmp_path / "run", is_trained=False)
     paths = [tmp_path / "empty", run, tmp_path / "missing", tmp_path / "a.deeprc"]

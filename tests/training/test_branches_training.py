@@ -375,9 +375,8 @@ def test_with_few_validation_donors_an_update_must_be_clearly_better_than_the_st
     losses = np.full(4, 0.2)
     losses[by_donor] -= decreases
     of_repertoires = iter([np.full(4, 0.2), losses])  # of the start, of the other weights
-    monkeypatch.setattr(
-        Evaluator, "compute_loss", lambda *_, whole=False: (next(of_whole if whole else of_samples), {})
-    )
+    monkeypatch.setattr(Evaluator, "compute_sample_loss", lambda *_: (next(of_samples), {}))
+    monkeypatch.setattr(Evaluator, "compute_whole_loss", lambda *_: (next(of_whole), {}))
     monkeypatch.setattr(Evaluator, "compute_repertoire_losses", lambda *_: next(of_repertoires))
     start: list[dict[str, torch.Tensor]] = []
     state = trainer.fit(lambda *_: start or start.append(dict(trainer._start_weights)))
@@ -397,7 +396,7 @@ def test_with_many_validation_donors_the_lowest_loss_is_enough(
     monkeypatch.setattr("deeprc.training.validation.FEW_DONORS", 2)
     trainer = make(cohort[:28], config())
     losses = iter([0.9, 0.5, 0.6, 0.7])
-    monkeypatch.setattr(Evaluator, "compute_loss", lambda *_, **__: (next(losses), {}))
+    monkeypatch.setattr(Evaluator, "compute_sample_loss", lambda *_: (next(losses), {}))
     assert trainer.fit().kept_update == 4
 
 

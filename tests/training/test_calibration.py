@@ -169,7 +169,7 @@ def test_a_saved_calibration_is_read_and_a_wrong_one_is_refused(model: DeepRCCla
     assert load().tasks[0].calibration == IDENTITY  # an earlier version's
 
 
-def test_what_does_not_fit_a_target_is_refused() -> None:
+def test_calibration_of_another_kind_of_target_is_refused() -> None:
     for described in (
         [{}, {"intercept": 1.0}, {}],
         [{}, {}, {"slope": 2.0}],

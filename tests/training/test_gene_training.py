@@ -105,7 +105,7 @@ def test_a_signal_in_one_v_genes_sequences_needs_the_genes(cohort: RepertoireDat
 
 
 @pytest.mark.slow
-def test_what_is_held_out_cannot_influence_the_genes(cohort: RepertoireDataset, tmp_path: Path) -> None:
+def test_genes_of_held_out_repertoires_do_not_influence_training(cohort: RepertoireDataset, tmp_path: Path) -> None:
     other = write(tmp_path / "other.h5", 400, test_genes=("TRBV30", "TRBV2", "", "TRBV6,TRBV7"))
     both = (cohort.container.sequences.v_call, other.container.sequences.v_call)
     assert both[0].vocabulary != both[1].vocabulary  # whose first names are those of what is held out

@@ -129,7 +129,7 @@ def test_a_resumed_run_goes_on_without_doubled_steps(cohort: RepertoireDataset, 
     assert [each.step for each in found.Histograms("attention_logit/head_2")] == [10, 20, 30]
 
 
-def test_what_cannot_be_used_is_an_error_before_anything_is_written(
+def test_unusable_loggers_are_refused_before_anything_is_written(
     cohort: RepertoireDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(InputError, match="`logger`: expected tensorboard, found 'wandb'"):

@@ -47,7 +47,7 @@ def without_seconds(state: TrainingState) -> list[dict[str, float]]:
     return [{k: v for k, v in row.items() if k != "seconds"} for row in state.history]
 
 
-def test_it_learns_an_implanted_motif(cohort_factory: Callable[..., RepertoireDataset]) -> None:
+def test_trainer_learns_an_implanted_motif(cohort_factory: Callable[..., RepertoireDataset]) -> None:
     cohort = cohort_factory(150, 60)
     train, validation = cohort[:100], cohort[100:]
     trainer = Trainer(
@@ -156,7 +156,9 @@ def test_early_stopping_stops_and_the_best_weights_stay(cohort: RepertoireDatase
     assert state.update == state.best_update + 3
     best = min(state.history, key=lambda row: row["validation_loss"])
     assert best["update"] == state.best_update
-    assert trainer._evaluator.compute_loss(trainer.network)[0] == pytest.approx(best["validation_loss"], rel=1e-6)
+    assert trainer._evaluator.compute_sample_loss(trainer.network)[0] == pytest.approx(
+        best["validation_loss"], rel=1e-6
+    )
 
 
 def test_without_patience_it_runs_to_the_end(cohort: RepertoireDataset) -> None:

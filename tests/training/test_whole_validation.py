@@ -73,13 +73,10 @@ def at(trainer: Trainer, update: int) -> dict[str, float]:
 
 
 def prefer(monkeypatch: pytest.MonkeyPatch, losses: list[float], *, start: float = 0.9) -> None:
-    """Let samples find this loss of the start and ever lower ones, and whole repertoires find these losses in turn."""
+    """Let samples have the loss `start` at the start and then lower ones; let whole repertoires have these losses."""
     of_whole, of_samples = iter(losses), iter([start, *np.linspace(0.8, 0.1, 99)])
-
-    def compute_loss(_: Evaluator, network: DeepRC, *, whole: bool = False) -> tuple[float, dict[str, float]]:
-        return float(next(of_whole if whole else of_samples)), {}
-
-    monkeypatch.setattr(Evaluator, "compute_loss", compute_loss)
+    monkeypatch.setattr(Evaluator, "compute_sample_loss", lambda *_: (float(next(of_samples)), {}))
+    monkeypatch.setattr(Evaluator, "compute_whole_loss", lambda *_: (float(next(of_whole)), {}))
 
 
 @pytest.mark.slow

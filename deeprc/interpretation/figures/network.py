@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from deeprc.config import NetworkConfig
@@ -17,10 +18,11 @@ __all__ = ["draw_network_figure"]
 
 _BLUE, _RED, _GREEN, _ = COLOURS  # colours of learned parts, outputs and data
 _WIDTH, _HEIGHT = 1.75, 0.95  # size of a box in inches
-_TOP, _MIDDLE, _BOTTOM = 3.3, 2.0, 0.7
-_MAX_OUTPUTS = 4
 _WIDE = 3.0  # width of the box of all branches in inches
-_BRANCHES = {"clones": "stored clones that it carries"}
+_TOP, _MIDDLE, _BOTTOM = 3.3, 2.0, 0.7  # middle of the boxes of each row
+_DATA, _ENCODER, _SEQUENCES, _POOLING, _OUTPUTS = 0.15, 2.45, 4.75, 7.05, 9.3  # left edge of the boxes of each column
+_MAX_OUTPUTS = 4  # number of lines for the names of the outputs
+_BRANCHES = {"clones": "stored clones that it carries"}  # text for a branch that lists no features
 
 
 @require_matplotlib
@@ -38,46 +40,58 @@ def draw_network_figure(config: NetworkConfig, tasks: Sequence[Task], branches: 
     """
     from matplotlib.figure import Figure
 
-    low = 0.0 if branches else _MIDDLE - 0.8
-    figure = Figure(figsize=(11.2, 4.0 - low))
+    bottom = 0.0 if branches else _MIDDLE - 0.8
+    figure = Figure(figsize=(11.2, 4.0 - bottom))
     axis = figure.add_axes((0, 0, 1, 1))
-    axis.set(xlim=(0, 11.2), ylim=(low, 4.0))
+    axis.set(xlim=(0, 11.2), ylim=(bottom, 4.0))
     axis.set_axis_off()
-    x = [0.15, 2.45, 4.75, 7.05, 9.3]
-    n_values = config.n_kernels + 2 * config.gene_units
-    _draw_box(axis, x[0], _MIDDLE, "Repertoire", "N sequences of residues" + _describe_features(config), _GREEN)
-    _draw_box(axis, x[1], _MIDDLE, "Representation, h1", _describe_encoder(config), _BLUE)
-    keys = f"{config.n_key_layers} SELU layers\nof {config.key_units} units" if config.n_key_layers else "the values"
-    _draw_box(axis, x[2], _TOP, "Keys, h2", keys, _BLUE)
-    _draw_box(axis, x[2], _MIDDLE, "Values", f"{n_values} numbers\nof each sequence", MUTED)
-    heads = (
-        f"{config.n_heads} learned quer{'y' if config.n_heads == 1 else 'ies'}\nsoftmax({_describe_beta(config)} q·k)"
-    )
-    _draw_box(axis, x[3], _TOP, "Attention", heads, _BLUE)
-    mean = f"{config.n_heads * n_values} numbers\nof the repertoire" + (",\nstandardised" if config.standardise else "")
-    _draw_box(axis, x[3], _MIDDLE, "Weighted mean", mean, MUTED)
-    _draw_box(axis, x[4], _MIDDLE, "Outputs, o", _describe_outputs(config, tasks), _RED)
-    _draw_arrow(axis, x[0] + _WIDTH, _MIDDLE, x[1], _MIDDLE)
-    _draw_arrow(axis, x[1] + _WIDTH, _MIDDLE, x[2], _MIDDLE)
-    _draw_arrow(axis, x[2] + _WIDTH / 2, _MIDDLE + _HEIGHT / 2, x[2] + _WIDTH / 2, _TOP - _HEIGHT / 2)
-    _draw_arrow(axis, x[2] + _WIDTH, _TOP, x[3], _TOP)
-    _draw_arrow(axis, x[2] + _WIDTH, _MIDDLE, x[3], _MIDDLE)
-    _draw_arrow(axis, x[3] + _WIDTH / 2, _TOP - _HEIGHT / 2, x[3] + _WIDTH / 2, _MIDDLE + _HEIGHT / 2)
-    _draw_arrow(axis, x[3] + _WIDTH, _MIDDLE, x[4], _MIDDLE)
+    _draw_boxes(axis, config, tasks)
+    _draw_arrows(axis)
     if branches:
-        left = (x[2] + _WIDTH / 2) - _WIDE / 2
-        lines = [
-            *(
-                f"{name}: {', '.join(features) or _BRANCHES.get(name, 'of the whole repertoire')}"
-                for name, features in branches.items()
-            ),
-            "each times a learned gain",
-        ]
-        _draw_box(axis, left, _BOTTOM, "Branches", "\n".join(lines), _BLUE, width=_WIDE)
-        _draw_arrow(axis, x[0] + _WIDTH / 2, _MIDDLE - _HEIGHT / 2, left, _BOTTOM, bent=True)
-        _draw_arrow(axis, left + _WIDE, _BOTTOM, x[4] + _WIDTH / 2, _MIDDLE - _HEIGHT / 2, bent=True)
-        axis.text(x[4] + _WIDTH / 2 + 0.1, _BOTTOM + 0.2, "added", fontsize=8, color=MUTED, va="center")
+        _draw_branches(axis, branches)
     return figure
+
+
+def _draw_boxes(axis: Axes, config: NetworkConfig, tasks: Sequence[Task]) -> None:
+    """Draw the boxes of all parts but the branches."""
+    n_values = config.n_kernels + 2 * config.gene_units
+    keys = f"{config.n_key_layers} SELU layers\nof {config.key_units} units" if config.n_key_layers else "the values"
+    queries = "query" if config.n_heads == 1 else "queries"
+    heads = f"{config.n_heads} learned {queries}\nsoftmax({_describe_beta(config)} q·k)"
+    mean = f"{config.n_heads * n_values} numbers\nof the repertoire" + (",\nstandardised" if config.standardise else "")
+    _draw_box(axis, _DATA, _MIDDLE, "Repertoire", "N sequences of residues" + _describe_features(config), _GREEN)
+    _draw_box(axis, _ENCODER, _MIDDLE, "Representation, h1", _describe_encoder(config), _BLUE)
+    _draw_box(axis, _SEQUENCES, _TOP, "Keys, h2", keys, _BLUE)
+    _draw_box(axis, _SEQUENCES, _MIDDLE, "Values", f"{n_values} numbers\nof each sequence", MUTED)
+    _draw_box(axis, _POOLING, _TOP, "Attention", heads, _BLUE)
+    _draw_box(axis, _POOLING, _MIDDLE, "Weighted mean", mean, MUTED)
+    _draw_box(axis, _OUTPUTS, _MIDDLE, "Outputs, o", _describe_outputs(config, tasks), _RED)
+
+
+def _draw_arrows(axis: Axes) -> None:
+    """Draw the arrows between the boxes of `_draw_boxes`: along both rows, and up and down between the rows."""
+    for left, right in pairwise((_DATA, _ENCODER, _SEQUENCES)):
+        _draw_arrow(axis, left + _WIDTH, _MIDDLE, right, _MIDDLE)
+    below_top, above_middle = _TOP - _HEIGHT / 2, _MIDDLE + _HEIGHT / 2
+    _draw_arrow(axis, _SEQUENCES + _WIDTH / 2, above_middle, _SEQUENCES + _WIDTH / 2, below_top)
+    _draw_arrow(axis, _SEQUENCES + _WIDTH, _TOP, _POOLING, _TOP)
+    _draw_arrow(axis, _SEQUENCES + _WIDTH, _MIDDLE, _POOLING, _MIDDLE)
+    _draw_arrow(axis, _POOLING + _WIDTH / 2, below_top, _POOLING + _WIDTH / 2, above_middle)
+    _draw_arrow(axis, _POOLING + _WIDTH, _MIDDLE, _OUTPUTS, _MIDDLE)
+
+
+def _draw_branches(axis: Axes, branches: Mapping[str, Sequence[str]]) -> None:
+    """Draw the box of all branches, between the repertoire and the outputs."""
+    lines = [
+        f"{name}: {', '.join(features) or _BRANCHES.get(name, 'of the whole repertoire')}"
+        for name, features in branches.items()
+    ]
+    left, below_middle = (_SEQUENCES + _WIDTH / 2) - _WIDE / 2, _MIDDLE - _HEIGHT / 2
+    text = "\n".join([*lines, "each times a learned gain"])
+    _draw_box(axis, left, _BOTTOM, "Branches", text, _BLUE, width=_WIDE)
+    _draw_arrow(axis, _DATA + _WIDTH / 2, below_middle, left, _BOTTOM, bent=True)
+    _draw_arrow(axis, left + _WIDE, _BOTTOM, _OUTPUTS + _WIDTH / 2, below_middle, bent=True)
+    axis.text(_OUTPUTS + _WIDTH / 2 + 0.1, _BOTTOM + 0.2, "added", fontsize=8, color=MUTED, va="center")
 
 
 def _describe_features(config: NetworkConfig) -> str:

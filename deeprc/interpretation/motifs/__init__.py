@@ -1,10 +1,15 @@
 """Motifs that the sequences used by a trained network share, as patterns and position weight matrices.
 
-`find.py` puts the steps together. `candidates.py` finds the patterns: `background.py` draws what to compare with,
-`initial_patterns.py` and `search.py` find patterns under the attribution, `kernels.py` those of the kernels,
-`matrices.py` aligns their windows, `cluster_motifs` joins what is alike, `enrichment.py` compares with the background.
-`carriers.py` counts over the cohort, `donor_tests.py` tests whether a motif is associated with the class; `patterns.py`
-and `matching.py` define a pattern, `attended_motif.py` a motif.
+`find.py` puts the steps together:
+
+1. `candidates.py` finds the patterns. `background.py` draws sequences to compare with. `initial_patterns.py` and
+   `search.py` find patterns of the residues that the network uses, and `kernels.py` those of the kernels, whose windows
+   `matrices.py` aligns. `cluster_motifs` joins patterns that are alike, and `enrichment.py` compares with the
+   background.
+2. `carriers.py` counts the motifs in the cohort.
+3. `donor_tests.py` tests whether a motif is associated with the class.
+
+`patterns.py` and `matching.py` define a pattern, `attended_motif.py` a motif.
 """
 
 from deeprc.interpretation.motifs.attended_motif import AttendedMotif, tabulate_motifs, write_meme

@@ -37,7 +37,7 @@ class Source(NamedTuple):
     def __str__(self) -> str:
         if self.kernel == 0:
             return "windows"
-        return f"kernel {self.kernel}" + f" of model {self.member}" * (self.member > 0)
+        return f"kernel {self.kernel}" + (f" of model {self.member}" if self.member > 0 else "")
 
 
 @dataclass(frozen=True)

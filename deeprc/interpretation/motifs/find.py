@@ -1,12 +1,13 @@
 """From attended sequences to motifs: search, clusters, tests, and counts over the cohort.
 
-From the sequences that contribute most to one direction of a target, and which of their residues the network uses,
-patterns are searched for that are more frequent among them than in the cohort: from enriched gapped k-mers under the
-attribution (`search`), and from the kernels (`kernels`). Patterns that are alike are one motif (`cluster_motifs`).
+The search begins with the sequences that contribute most to one direction of a target (the attended sequences), and
+with the residues of them that the network uses.
 
-The network chose the attended sequences. So the enrichment shows that a pattern is more frequent among them than by
-chance, but not that it is associated with the class. For this, donors that the network has not learned from are
-compared (`donor_tests`).
+1. Find patterns that are more frequent among these sequences than in the cohort: gapped k-mers at the used residues
+   (`search`), and windows of the kernels (`kernels`).
+2. Join patterns that are alike to one motif (`cluster_motifs`).
+3. Test whether the motif is associated with the class, in donors from which the network has not learned
+   (`donor_tests`). Step 1 does not show this, because the network itself chose the attended sequences.
 
 Letters: n attended sequences, L positions of the longest, D kernels, W positions of a motif, B repertoires.
 """

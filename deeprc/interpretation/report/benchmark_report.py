@@ -160,50 +160,62 @@ def _format_lead(files: _BenchmarkFiles) -> str:
 
 def _make_comparison_table(files: _BenchmarkFiles) -> Table:
     """Return the table of the methods with their metrics and tests; methods without a finished fold are left out."""
-    performance = set(
-        files.comparison.loc[(files.comparison["kind"] == "method") & files.comparison["complete"], "method"]
+    return Table(
+        "methods",
+        "All methods; press a heading to sort by it",
+        _list_comparison_columns(files.scoring),
+        _make_comparison_rows(files),
+        sortable=True,
     )
-    estimates = estimate_metrics(files.results, files.comparison, performance, files.scoring)
-    refits = estimate_refit(files.choices, files.scoring)
-    rows = []
-    label = {method.name: method.label for method in files.methods}
-    for _, row in files.comparison.iterrows():
-        if row["n_folds"] == 0:
-            continue
-        name = str(row["method"])
-        main, *others = (_make_estimate_cell(estimates[metric].get(name)) for metric in files.scoring.headings)
-        missing_folds = "" if row["complete"] else f" ({row['n_folds']} of {row['n_wanted']} folds)"
-        rows.append(
-            [
-                make_text_cell(label[name] + missing_folds),
-                make_text_cell(_KINDS.get(str(row["kind"]), str(row["kind"]))),
-                main,
-                make_interval_cell((row["ci_low"], row["ci_high"])),
-                _make_p_value_cell(row["p_value"], is_best=bool(row["best"])),
-                _make_p_value_cell(row["p_holm"], is_best=bool(row["best"])),
-                _make_estimate_cell(refits.get(name)),
-                *others,
-            ]
-        )
-    heading, *headings = files.scoring.headings.values()
-    whole_note = "mean ± standard deviation over the test folds"
-    if files.scoring.kind == "regression":
-        whole_note = "of all test repertoires together ± standard deviation over the test folds"
-    columns = [
+
+
+def _list_comparison_columns(scoring: Scoring) -> list[Column]:
+    over_folds = "mean ± standard deviation over the test folds"
+    main_note = over_folds
+    if scoring.kind == "regression":
+        main_note = "of all test repertoires together ± standard deviation over the test folds"
+    main_heading, *other_headings = scoring.headings.values()
+    return [
         Column("Method", is_number=False),
         Column(
             "Kind",
             is_number=False,
             note="a control method sees no amino acids; the ground truth knows what was simulated",
         ),
-        Column(heading, note=whole_note),
-        Column("95% interval", note=f"of the {heading}"),
+        Column(main_heading, note=main_note),
+        Column("95% interval", note=f"of the {main_heading}"),
         Column("p", note="test of the difference from the best method, on the same repertoires (paired)"),
         Column("p (Holm)", note="the same, corrected for the number of methods"),
         Column(REFIT_HEADING, note="after a fit to the training and validation folds together; see below"),
-        *(Column(heading, note="mean ± standard deviation over the test folds") for heading in headings),
+        *(Column(heading, note=over_folds) for heading in other_headings),
     ]
-    return Table("methods", "All methods; press a heading to sort by it", columns, rows, sortable=True)
+
+
+def _make_comparison_rows(files: _BenchmarkFiles) -> list[list[Cell]]:
+    """Return the rows of the comparison table, with the cells of `_list_comparison_columns`."""
+    comparison = files.comparison
+    complete_methods = set(comparison.loc[(comparison["kind"] == "method") & comparison["complete"], "method"])
+    estimates = estimate_metrics(files.results, comparison, complete_methods, files.scoring)
+    refits = estimate_refit(files.choices, files.scoring)
+    label_of = {method.name: method.label for method in files.methods}
+    rows = []
+    for _, row in comparison[comparison["n_folds"] > 0].iterrows():
+        name, is_best = str(row["method"]), bool(row["best"])
+        missing_folds = "" if row["complete"] else f" ({row['n_folds']} of {row['n_wanted']} folds)"
+        main, *others = (_make_estimate_cell(estimates[metric].get(name)) for metric in files.scoring.headings)
+        rows.append(
+            [
+                make_text_cell(label_of[name] + missing_folds),
+                make_text_cell(_KINDS.get(str(row["kind"]), str(row["kind"]))),
+                main,
+                make_interval_cell((row["ci_low"], row["ci_high"])),
+                _make_p_value_cell(row["p_value"], is_best=is_best),
+                _make_p_value_cell(row["p_holm"], is_best=is_best),
+                _make_estimate_cell(refits.get(name)),
+                *others,
+            ]
+        )
+    return rows
 
 
 def _make_estimate_cell(estimate: MetricEstimate | None) -> Cell:

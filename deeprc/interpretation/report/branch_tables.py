@@ -75,12 +75,15 @@ def make_variation_table(variation: Sequence[VarianceShares], sources: Mapping[s
     """
     columns = [Column("Branch", is_number=False), Column("Uses", is_number=False)]
     columns += [
-        Column(f"Share{f' for {output_variation.output}' * (len(variation) > 1)}") for output_variation in variation
+        Column(f"Share{f' for {output_variation.output}' if len(variation) > 1 else ''}")
+        for output_variation in variation
     ]
     rows = [
         [
             make_text_cell(source),
-            make_text_cell(_USES[source] + ": " * bool(features) + _join_words([_FEATURES[name] for name in features])),
+            make_text_cell(
+                _USES[source] + (": " if features else "") + _join_words([_FEATURES[name] for name in features])
+            ),
             *(
                 make_percent_cell(_round_percent(output_variation.shares.get(source, 0.0)), 0)
                 for output_variation in variation
@@ -110,7 +113,7 @@ def make_variation_sentence(variation: VarianceShares, split: str, features: Map
         return f"{read} of {_SHORT_USES[source]}" if read else _SHORT_USES[source]
 
     shares = ", ".join(
-        f"{_round_percent(share):.0%} {'comes ' * (i == 0)}through {source} ({describe(source)})"
+        f"{_round_percent(share):.0%} {'comes ' if i == 0 else ''}through {source} ({describe(source)})"
         for i, (source, share) in enumerate(ordered)
     )
     return f"The output differs between the {split} repertoires. Of its variance, {shares}."
@@ -156,7 +159,8 @@ def make_clone_tables(model: Model) -> list[Table]:
         stored = make_clones_table(member)
         if len(stored):
             ordered = stored.sort_values("p_value", kind="stable")
-            tables.append(_make_clone_table(ordered, member.tasks, table_index, f" of {member.name}" * several))
+            carriers_of = f" of {member.name}" if several else ""
+            tables.append(_make_clone_table(ordered, member.tasks, table_index, carriers_of))
     return tables
 
 
@@ -184,7 +188,7 @@ def _make_clone_table(stored: pd.DataFrame, tasks: Sequence[Task], table_index: 
     without_others = _keep_first_of_clusters(stored)
     shown = without_others[:_SHOWN]
     rows = [_make_clone_row(row, directions, [*genes], [*carriers]) for row in shown.to_dict("records")]
-    one_each = ", one of each cluster" * (len(without_others) < len(stored))
+    one_each = ", one of each cluster" if len(without_others) < len(stored) else ""
     quantity = "All" if len(shown) == len(stored) else f"The first {len(shown):,} of"
     caption = f"{quantity} {len(stored):,} stored clones{carriers_of}{one_each}"
     return make_sortable_table(f"clones-{table_index}", caption, columns, rows, stored)

@@ -143,8 +143,9 @@ def _warn_of_broad_attention(heads: pd.DataFrame, performance: Performance, task
     if least > _BROAD:
         is_very = least > _VERY_BROAD
         text = (
-            f"Attention is {'very ' * is_very}broad: in half of the repertoires, 90% of it is on more than {text} of "
-            "the sequences. A single sequence says little: look at the motifs, which many sequences share."
+            f"Attention is {'very broad' if is_very else 'broad'}: in half of the repertoires, 90% of it is on more "
+            f"than {text} of the sequences. A single sequence says little: look at the motifs, which many sequences "
+            "share."
         )
         yield Caution("warning" if is_very else "note", text, "attention")
 
@@ -168,7 +169,7 @@ def _compute_attended_shares(
 def _format_shares(shares: Mapping[str, float]) -> str:
     """Return a text with the median share of each class with broad attention."""
     broad = {name: share for name, share in shares.items() if share > _BROAD}
-    return ", ".join(f"{share:.0%}{f' ({name})' * bool(name)}" for name, share in broad.items())
+    return ", ".join(f"{share:.0%}{f' ({name})' if name else ''}" for name, share in broad.items())
 
 
 def _warn_of_unfinished_training(run: Run, history: pd.DataFrame) -> Iterator[Caution]:

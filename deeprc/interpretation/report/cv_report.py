@@ -278,7 +278,7 @@ def _format_command(header: CrossValidationHeader, folder: Path) -> str:
     words, run = ["deeprc", "cv", header.cohort], folder / RUNS / next(iter(index_runs(header)))
     if run.exists():  # not if the tables alone were copied
         words += [f"{name}={format_setting(value)}" for name, value in read_settings(run).config.changes().items()]
-        words += ["--no-sketches"] * (not (run / SKETCHES_FILE).exists())
+        words += [] if (run / SKETCHES_FILE).exists() else ["--no-sketches"]
     for target in header.targets:
         words += ["--target", target]
     folds = str(header.folds) if header.left_out is None else f"{LEAVE_ONE_OUT}{header.left_out}"

@@ -149,22 +149,18 @@ def _explain_directions(
     is_held_out: NDArray[np.bool_] | None,
 ) -> list[_DirectionResults]:
     """Return the results for each direction: attributions and motifs of the sequences that contribute to it."""
-    from deeprc.interpretation.attributions import attribute
     from deeprc.interpretation.motifs import MotifOptions, find_all_motifs
 
-    model, attributions, residues = predictor.model, {}, {}
+    attributions: dict[str, Attributions] = {}
+    residues: dict[str, NDArray[np.float64]] = {}
     for direction in survey.directions:
-        explain = partial(attribute, model, dataset, output=direction.output, background=survey.residue_frequencies)
-        top, by_residues = survey.top[direction.name], survey.by_residues[direction.name]
-        if len(by_residues):
-            _logger.info("%s: attributions and motifs of %d sequences", direction.name, len(by_residues))
-            attributions[direction.name] = explain(by_residues.index)
-        if top.index is by_residues.index and len(top):  # columns of databases may make another table
-            residues[direction.name] = attributions[direction.name].residues[:SHOWN]
-        elif len(top):
-            residues[direction.name] = explain(top.index.take(np.arange(min(SHOWN, len(top))))).residues
+        attributions_of_direction, residues_of_top = _attribute_direction(predictor.model, dataset, survey, direction)
+        if attributions_of_direction is not None:
+            attributions[direction.name] = attributions_of_direction
+        if residues_of_top is not None:
+            residues[direction.name] = residues_of_top
     motifs_of_each = find_all_motifs(
-        model,
+        predictor.model,
         dataset,
         list(attributions.values()),
         [direction.sign for direction in survey.directions if direction.name in attributions],
@@ -182,6 +178,28 @@ def _explain_directions(
         )
         for name in (direction.name for direction in survey.directions)
     ]
+
+
+def _attribute_direction(
+    model: Model, dataset: RepertoireDataset, survey: Survey, direction: Direction
+) -> tuple[Attributions | None, NDArray[np.float64] | None]:
+    """Return the attributions of the sequences of a direction, and those of the residues of its first top sequences.
+
+    Each is None if there are no such sequences. Mostly both are of the same sequences, and are computed once.
+    """
+    from deeprc.interpretation.attributions import attribute
+
+    explain = partial(attribute, model, dataset, output=direction.output, background=survey.residue_frequencies)
+    top, by_residues = survey.top[direction.name], survey.by_residues[direction.name]
+    attributions, residues = None, None
+    if len(by_residues):
+        _logger.info("%s: attributions and motifs of %d sequences", direction.name, len(by_residues))
+        attributions = explain(by_residues.index)
+    if attributions is not None and top.index is by_residues.index:  # the tables may differ by columns of databases
+        residues = attributions.residues[:SHOWN]
+    elif len(top):
+        residues = explain(top.index.take(np.arange(min(SHOWN, len(top))))).residues
+    return attributions, residues
 
 
 def _make_direction_section(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -43,6 +44,7 @@ __all__ = [
 _LOOKED_AT = 10  # number of top sequences of a direction that the warning uses
 _SHOWN = 3  # largest number of names in a text
 _ROWS = 50  # largest number of repertoires of a group in the table
+_FINDINGS = {"same-content": "the same content", "similar-content": "similar content"}  # by the code of the finding
 
 
 @dataclass(frozen=True)
@@ -152,37 +154,32 @@ def make_group_table(
     """Return a table of the first repertoires of each group, with donor and part of the split; None without groups."""
     if not groups:
         return None
-    row_of = {str(name): row for row, name in enumerate(dataset.repertoire_ids)}
-    donor = [] if donor_column is None else dataset.metadata[donor_column].tolist()
     part_of = dict(zip(map(str, performance.ids), performance.parts, strict=True))
+    donor_of: dict[str, Any] = {}
+    if donor_column is not None:
+        donor_of = dict(zip(map(str, dataset.repertoire_ids), dataset.metadata[donor_column].tolist(), strict=True))
+    split_note = "part of the split that has this repertoire: train, validation, test or new"
     columns = [
         Column("Repertoire", is_number=False),
         Column("Group", is_number=False),
         Column("Size", note="number of repertoires of the group"),
         Column("Finding", is_number=False),
+        *([] if donor_column is None else [Column(donor_column, is_number=False)]),
+        Column("Split", is_number=False, note=split_note),
     ]
-    columns += [Column(donor_column, is_number=False)] if donor_column is not None else []
-    columns.append(
-        Column(
-            "Split", is_number=False, note="part of the split that has this repertoire: train, validation, test or new"
-        )
-    )
-    text_of_code = {"same-content": "the same content", "similar-content": "similar content"}
-    rows = []
-    for group in groups:
-        for name in group.members[:_ROWS]:
-            if name not in part_of:
-                continue
-            cells = [
-                make_text_cell(name),
-                make_text_cell(group.name),
-                make_number_cell(len(group.members), ",d"),
-                make_text_cell(text_of_code[group.code]),
-            ]
-            if donor_column is not None:
-                value = donor[row_of[name]]
-                cells.append(make_text_cell(None if pd.isna(value) else value))
-            rows.append([*cells, make_text_cell(part_of[name])])
+    rows = [
+        [
+            make_text_cell(name),
+            make_text_cell(group.name),
+            make_number_cell(len(group.members), ",d"),
+            make_text_cell(_FINDINGS[group.code]),
+            *([] if donor_column is None else [make_text_cell(None if pd.isna(donor_of[name]) else donor_of[name])]),
+            make_text_cell(part_of[name]),
+        ]
+        for group in groups
+        for name in group.members[:_ROWS]
+        if name in part_of
+    ]
     caption = "Groups of repertoires that have more sequences in common than chance explains"
     if any(len(group.members) > _ROWS for group in groups):
         caption += f" (the first {_ROWS} of each group)"

@@ -52,7 +52,7 @@ def _describe_donor_test(motif: AttendedMotif, direction: Direction) -> str:
     rates = [row for row in motif.donors.to_dict("records") if row["n_donors"]]
     rates_text = ", ".join(
         f"{row['mean_rate']:.3%} on average"
-        + f" in {row['class']}" * (not motif.has_numeric_target)
+        + ("" if motif.has_numeric_target else f" in {row['class']}")
         + f" ({format_count(row['n_donors'], 'donor')})"
         for row in rates
     )
@@ -184,8 +184,8 @@ def _format_sources(sources: Sequence[Source]) -> str:
     parts = ["windows"] if any(source.kernel == 0 for source in sources) else []
     for member in sorted({source.member for source in sources if source.kernel}):
         kernels = [str(source.kernel) for source in sources if source.kernel and source.member == member]
-        kernel_list = f"kernel{'s' * (len(kernels) > 1)} {', '.join(kernels)}"
-        parts.append(kernel_list + f" of model {member}" * (member > 0))
+        kernel_list = f"kernel{'s' if len(kernels) > 1 else ''} {', '.join(kernels)}"
+        parts.append(kernel_list + (f" of model {member}" if member > 0 else ""))
     return ", ".join(parts)
 
 

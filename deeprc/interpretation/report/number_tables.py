@@ -124,7 +124,8 @@ def _make_interval_cells(metrics: Mapping[str, Any], name: str, form: str) -> li
 def make_within_table(stratified_aucs: Mapping[str, Sequence[StratifiedAuc]]) -> Table | None:
     """Return the table of the AUC of each target within the values of metadata columns; None if there is none."""
     has_targets = len(stratified_aucs) > 1
-    columns = [Column("Column of the sheet", is_number=False)] + [Column("Target", is_number=False)] * has_targets
+    columns = [Column("Column of the sheet", is_number=False)]
+    columns += [Column("Target", is_number=False)] if has_targets else []
     columns += [Column("AUC", note="over all pairs of repertoires with the same value"), Column("95% interval")]
     columns += [
         Column("Repertoires", note="number of repertoires with a value that occurs in both classes"),
@@ -147,7 +148,7 @@ def make_within_table(stratified_aucs: Mapping[str, Sequence[StratifiedAuc]]) ->
 
 def _name_part(part: str) -> str:
     """Return the name of a part of the split; that of the validation fold says that its figures are no result."""
-    return PART_NAMES[part] + " (used for choosing)" * (part == "validation")
+    return PART_NAMES[part] + (" (used for choosing)" if part == "validation" else "")
 
 
 def _list_parts(performance: Performance, task: Task) -> list[tuple[str, Mapping[str, Any]]]:

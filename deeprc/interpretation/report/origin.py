@@ -64,7 +64,10 @@ def describe_origin(
         "fingerprints": list(dict.fromkeys(run.settings.fingerprint for run in runs)),
         "versions": _make_versions_table({run.model.name: _read_environment(run) for run in runs}, now),
         "configs": [
-            ("config.yaml" + f" of {run.source}" * several, read_text(run.path / "config.yaml", limit=MAX_YAML_BYTES))
+            (
+                "config.yaml" + (f" of {run.source}" if several else ""),
+                read_text(run.path / "config.yaml", limit=MAX_YAML_BYTES),
+            )
             for run in runs
         ]
         or [("The configuration", yaml.safe_dump(member.config.to_mapping(), sort_keys=False)) for member in members],
@@ -114,7 +117,8 @@ def format_train_command(settings: RunSettings, output: str, *, has_sketches: bo
         words += ["--test", options.test]
     if options.group_by is not None:
         words += ["--group-by", options.group_by]
-    words += format_adjust_options(options.adjust_for) + ["--no-sketches"] * (not has_sketches)
+    words += format_adjust_options(options.adjust_for)
+    words += [] if has_sketches else ["--no-sketches"]
     words += ["--seed", str(settings.seed), "--device", settings.device, "--output", output]
     return shlex.join(words)
 
@@ -145,7 +149,7 @@ def _make_settings_table(config: Config, table_index: int = 1, name: str = "") -
         Column("This run", is_number=False),
         Column("Default", is_number=False),
     ]
-    caption = "Settings that differ from the default" + f": {name}" * bool(name)
+    caption = "Settings that differ from the default" + (f": {name}" if name else "")
     table_id = "settings" if table_index == 1 else f"settings-{table_index}"
     return Table(table_id, caption, columns, rows) if rows else None
 

@@ -50,51 +50,80 @@ def make_contrast_figures(
 
     `colour_of_class` has the index of each class of its target, see `index_classes`.
     """
-    from deeprc.interpretation.figures import draw_calibration_figure, draw_precision_recall_figure, draw_roc_figure
-
-    table = performance.predictions
-    auc_of = {part: contrast.measure_auc(performance.is_in(part)) for part in PART_NAMES}
-    aucs = [f"{PART_NAMES[part]} {auc.value:.3f}" for part, auc in auc_of.items() if auc is not None]
-    title = contrast.about or f"{contrast.positive} against {contrast.negative}"
     figures = []
-    if aucs:
-        description = f"ROC curve for {title}; area under it: {', '.join(aucs)}."
-        caption = (
-            f"ROC curve{contrast.for_target}. Vertical axis: share of {contrast.positive} repertoires that are found. "
-            f"Horizontal axis: share of the others that are called {contrast.positive} by mistake. Judge the model by "
-            "the bold curve; the training curve is often too good."
-        )
-        figure = draw_roc_figure(table, target=contrast.key, donors=performance.donors_by_id)
-        figures.append(render_figure(figure, f"ROC curve, {title}", description, caption))
-        description = f"Precision against recall for {title}."
-        caption = (
-            f"Precision and recall{contrast.for_target}. Vertical axis: precision, the share of repertoires called "
-            f"{contrast.positive} that are {contrast.positive}. Horizontal axis: recall, the share of all "
-            f"{contrast.positive} repertoires that are found."
-        )
-        figure = draw_precision_recall_figure(table, target=contrast.key)
-        figures.append(render_figure(figure, f"Precision and recall, {title}", description, caption))
-    judging = performance.is_held_out & ~np.isnan(contrast.label)
-    if judging.any():
-        description = (
-            f"Observed share of {contrast.positive} repertoires against the predicted probability, and a histogram of "
-            "the probabilities of both classes."
-        )
-        caption = (
-            f"Calibration{contrast.for_target}. Horizontal axis: predicted probability. Vertical axis: share of these "
-            f"repertoires that are {contrast.positive}; bars are 95% intervals. On the dashed line, probabilities "
-            f"agree with observed frequencies. {_describe_probabilities(contrast, judging)} Below: histogram of the "
-            "probabilities of both classes."
-        )
-        classes = [(name, colour_of_class.get(name)) for name in (contrast.negative, contrast.positive)]
-        figure = draw_calibration_figure(table, target=contrast.key, part=performance.held_out, classes=classes)
-        figures.append(render_figure(figure, f"Calibration, {title}", description, caption))
+    if aucs := _list_aucs(performance, contrast):
+        figures.append(_make_roc_figure(performance, contrast, aucs))
+        figures.append(_make_precision_recall_figure(performance, contrast))
+    is_judged = performance.is_held_out & ~np.isnan(contrast.label)
+    if is_judged.any():
+        figures.append(_make_calibration_figure(performance, contrast, is_judged, colour_of_class))
     return figures
 
 
-def _describe_probabilities(contrast: Contrast, judging: NDArray[np.bool_]) -> str:
-    """Return a sentence about the quality of the probabilities of the repertoires `judging`, (B,)."""
-    measures = judge_probabilities(contrast.label[judging].astype(np.int64), contrast.probability[judging])
+def _list_aucs(performance: Performance, contrast: Contrast) -> list[str]:
+    """Return the AUC of each part of the split as text; a part whose AUC is not defined is left out."""
+    auc_of = {name: contrast.measure_auc(performance.is_in(part)) for part, name in PART_NAMES.items()}
+    return [f"{name} {auc.value:.3f}" for name, auc in auc_of.items() if auc is not None]
+
+
+def _name_contrast(contrast: Contrast) -> str:
+    return contrast.about or f"{contrast.positive} against {contrast.negative}"
+
+
+def _make_roc_figure(performance: Performance, contrast: Contrast, aucs: Sequence[str]) -> Figure:
+    from deeprc.interpretation.figures import draw_roc_figure
+
+    title = _name_contrast(contrast)
+    description = f"ROC curve for {title}; area under it: {', '.join(aucs)}."
+    caption = (
+        f"ROC curve{contrast.for_target}. Vertical axis: share of {contrast.positive} repertoires that are found. "
+        f"Horizontal axis: share of the others that are called {contrast.positive} by mistake. Judge the model by "
+        "the bold curve; the training curve is often too good."
+    )
+    figure = draw_roc_figure(performance.predictions, target=contrast.key, donors=performance.donors_by_id)
+    return render_figure(figure, f"ROC curve, {title}", description, caption)
+
+
+def _make_precision_recall_figure(performance: Performance, contrast: Contrast) -> Figure:
+    from deeprc.interpretation.figures import draw_precision_recall_figure
+
+    title = _name_contrast(contrast)
+    description = f"Precision against recall for {title}."
+    caption = (
+        f"Precision and recall{contrast.for_target}. Vertical axis: precision, the share of repertoires called "
+        f"{contrast.positive} that are {contrast.positive}. Horizontal axis: recall, the share of all "
+        f"{contrast.positive} repertoires that are found."
+    )
+    figure = draw_precision_recall_figure(performance.predictions, target=contrast.key)
+    return render_figure(figure, f"Precision and recall, {title}", description, caption)
+
+
+def _make_calibration_figure(
+    performance: Performance, contrast: Contrast, is_judged: NDArray[np.bool_], colour_of_class: Mapping[str, int]
+) -> Figure:
+    """Return the figure of the calibration, which is judged by some of the repertoires, (B,)."""
+    from deeprc.interpretation.figures import draw_calibration_figure
+
+    description = (
+        f"Observed share of {contrast.positive} repertoires against the predicted probability, and a histogram of "
+        "the probabilities of both classes."
+    )
+    caption = (
+        f"Calibration{contrast.for_target}. Horizontal axis: predicted probability. Vertical axis: share of these "
+        f"repertoires that are {contrast.positive}; bars are 95% intervals. On the dashed line, probabilities "
+        f"agree with observed frequencies. {_describe_probabilities(contrast, is_judged)} Below: histogram of the "
+        "probabilities of both classes."
+    )
+    classes = [(name, colour_of_class.get(name)) for name in (contrast.negative, contrast.positive)]
+    figure = draw_calibration_figure(
+        performance.predictions, target=contrast.key, part=performance.held_out, classes=classes
+    )
+    return render_figure(figure, f"Calibration, {_name_contrast(contrast)}", description, caption)
+
+
+def _describe_probabilities(contrast: Contrast, is_judged: NDArray[np.bool_]) -> str:
+    """Return a sentence about the quality of the probabilities of some of the repertoires, (B,)."""
+    measures = judge_probabilities(contrast.label[is_judged].astype(np.int64), contrast.probability[is_judged])
     error = measures["calibration_error"]
     shown = "not measured in so few repertoires" if np.isnan(error) else f"{error:.3f}"
     brier = f"Brier score {measures['brier']:.3f} (base rate: {measures['brier_base_rate']:.3f})"
@@ -127,7 +156,7 @@ def make_history_figures(history: pd.DataFrame, name: str = "") -> list[Figure]:
 
     if history.empty:
         return []
-    last, run_phrase = int(history["update"].iloc[-1]), f" of {name}" * bool(name)
+    last, run_phrase = int(history["update"].iloc[-1]), f" of {name}" if name else ""
     description = f"Training and validation loss{run_phrase} over {last:,} updates; the update that was kept is marked."
     caption = (
         "The loss says how wrong the predictions are; lower is better. The network of the marked update was kept. (A "
@@ -173,37 +202,26 @@ def make_attention_figures(
     known = heads[heads["repertoire_id"].isin(list(classes)) & (heads["n_sequences"] > 0)]
     if known.empty:
         return []
-    median = float(known["metastable_size"].median())
-    by_target = f" by {target}" * bool(target)
-    description = f"Number of sequences that have 90% of the attention, {by}; the median is {median:,.0f}."
-    caption = (
-        f"Number of sequences that have 90% of the attention of their repertoire (each point is a repertoire), {by}. "
-        "If it is small, the network looks for particular sequences. If it is most of the repertoire, the network "
-        "averages over all."
-    )
-    figures = [
+    by_target = f" by {target}" if target else ""
+    return [
         render_figure(
             draw_metastable_figure(heads, classes, colour_of_class),
             f"Size of the attended part{by_target}",
-            description,
-            caption,
-        )
-    ]
-    description = f"Share of the attention on the most attended sequences, {by}: median and quartiles."
-    caption = (
-        f"Concentration of the attention, {by}. Horizontal axis: share of the sequences, the most attended first. "
-        "Vertical axis: share of the attention on them (line: median, band: middle half of the repertoires). On the "
-        "dotted line, all sequences have equal attention."
-    )
-    figures.append(
+            f"Number of sequences that have 90% of the attention, {by}; the median is "
+            f"{float(known['metastable_size'].median()):,.0f}.",
+            "Number of sequences that have 90% of the attention of their repertoire (each point is a repertoire), "
+            f"{by}. If it is small, the network looks for particular sequences. If it is most of the repertoire, the "
+            "network averages over all.",
+        ),
         render_figure(
             draw_attention_figure(curves, classes, colour_of_class),
             f"Attention curves{by_target}",
-            description,
-            caption,
-        )
-    )
-    return figures
+            f"Share of the attention on the most attended sequences, {by}: median and quartiles.",
+            f"Concentration of the attention, {by}. Horizontal axis: share of the sequences, the most attended first. "
+            "Vertical axis: share of the attention on them (line: median, band: middle half of the repertoires). On "
+            "the dotted line, all sequences have equal attention.",
+        ),
+    ]
 
 
 def make_gene_figures(genes: pd.DataFrame) -> list[Figure]:
@@ -254,7 +272,7 @@ def make_kernel_figures(kernels: NDArray[np.float64], context: DirectionContext)
         return []
     direction, figures, first = context.direction, [], 0
     for name, size in context.members:
-        block, model_phrase = kernels[:, first : first + size], f" of {name}" * bool(name)
+        block, model_phrase = kernels[:, first : first + size], f" of {name}" if name else ""
         first += size
         mean = direction.sign * block.mean(axis=0)
         best = [str(kernel + 1) for kernel in np.argsort(-mean)[:3] if mean[kernel] > 0]

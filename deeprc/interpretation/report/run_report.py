@@ -334,7 +334,10 @@ def _make_attention_section(tasks: Sequence[Task], performance: Performance, sur
         classes = choose_drawn_classes(task, performance.ids.tolist(), performance.labels[:, i])
         target_name = task.name if len(tasks) > 1 else ""
         colour_of_class = index_drawn_classes(tasks, task, performance.labels[:, i])
-        by = f"by {task.column}" if task.kind == "regression" else f"by class{f' of {target_name}' * bool(target_name)}"
+        if task.kind == "regression":
+            by = f"by {task.column}"
+        else:
+            by = f"by class of {target_name}" if target_name else "by class"
         figures += page_figures.make_attention_figures(
             survey.heads, survey.curves, classes, colour_of_class, target_name, by
         )

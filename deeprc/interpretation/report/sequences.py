@@ -79,6 +79,10 @@ class _Row(NamedTuple):
     carriers: SequenceCarriers
 
 
+_TableColumn = tuple[Column, Callable[[_Row], Cell]]
+"""A column of the table, and the function that makes its cells."""
+
+
 def make_legend() -> list[tuple[Markup, str]]:
     """Return a letter in each style of `shade_residues`, and its meaning."""
     letter = Markup('<span class="residues"><span class="{}">A</span></span>')
@@ -148,51 +152,73 @@ def make_sequence_table(
     )
 
 
-def _list_columns(
-    context: DirectionContext, top: pd.DataFrame, *, has_groups: bool
-) -> list[tuple[Column, Callable[[_Row], Cell]]]:
+def _list_columns(context: DirectionContext, top: pd.DataFrame, *, has_groups: bool) -> list[_TableColumn]:
     """Return the columns of the table of sequences, each with the function that makes its cells."""
-    direction, sign, colours = context.direction, context.direction.sign, context.colour_of_class
+    return [
+        *_list_contribution_columns(context, top),
+        *_list_gene_and_antigen_columns(top),
+        *_list_repertoire_columns(context),
+        *_list_carrier_columns(top, has_groups=has_groups),
+    ]
+
+
+def _list_contribution_columns(context: DirectionContext, top: pd.DataFrame) -> list[_TableColumn]:
+    """Return the columns of the sequence and of how much it contributes to the direction."""
+    direction, sign = context.direction, context.direction.sign
     contribution_format = f",.{_choose_digits(top['contribution'][:SHOWN])}f"
-    genes = [(heading, name) for name, heading in _GENES.items() if name in top]
-    response = f"the output for {direction.name} if all attention were on this sequence"
-    carried = "number of repertoires of the cohort, and of donors, that have it with the same genes"
-    within = "a group of repertoires that have more sequences in common than chance explains"
-    split = "part of the split that has this repertoire: train, validation, test or new"
-    implanted = "whether the simulation put the signal into it"
-    columns: list[tuple[Column, Callable[[_Row], Cell]] | None] = [
+    response_note = f"the output for {direction.name} if all attention were on this sequence"
+    columns: list[_TableColumn] = [
         (Column("Sequence", is_number=False), partial(_make_junction_cell, sign)),
         (Column("Contribution"), partial(_make_value_cell, "contribution", contribution_format, sign)),
-        (Column("Mainly through", is_number=False, note=_SOURCE_NOTE), partial(_make_source_cell, sign))
-        if "through_attention" in top
-        else None,
-        (Column("q", note=_Q_NOTE.format(direction.label)), _make_q_cell) if "q_value" in top else None,
-        (Column("Response", note=response), partial(_make_value_cell, "response", ",.2f", sign)),
-        *((Column(heading, is_number=False), partial(_make_name_cell, name)) for heading, name in genes),
-        (Column("Known antigen", is_number=False, note=_ANTIGEN_NOTE), _make_antigen_cell)
-        if "specificity_match" in top
-        else None,
+    ]
+    if "through_attention" in top:
+        columns.append((Column("Mainly through", is_number=False, note=_SOURCE_NOTE), partial(_make_source_cell, sign)))
+    if "q_value" in top:
+        columns.append((Column("q", note=_Q_NOTE.format(direction.label)), _make_q_cell))
+    columns.append((Column("Response", note=response_note), partial(_make_value_cell, "response", ",.2f", sign)))
+    return columns
+
+
+def _list_gene_and_antigen_columns(top: pd.DataFrame) -> list[_TableColumn]:
+    columns: list[_TableColumn] = [
+        (Column(heading, is_number=False), partial(_make_name_cell, name))
+        for name, heading in _GENES.items()
+        if name in top
+    ]
+    if "specificity_match" in top:
+        columns.append((Column("Known antigen", is_number=False, note=_ANTIGEN_NOTE), _make_antigen_cell))
+    return columns
+
+
+def _list_repertoire_columns(context: DirectionContext) -> list[_TableColumn]:
+    """Return the columns of the repertoire in which the sequence was found, and of the sequence in it."""
+    label_note = "label of the repertoire in which the sequence was found"
+    split_note = "part of the split that has this repertoire: train, validation, test or new"
+    attention_note = "share of the attention of its repertoire that is on this sequence"
+    count_note = "how often it was read (duplicate_count)"
+    return [
         (Column("Repertoire", is_number=False), partial(_make_name_cell, "repertoire_id")),
         (
-            Column(
-                context.label_heading, is_number=False, note="label of the repertoire in which the sequence was found"
-            ),
-            partial(_make_label_cell, colours),
+            Column(context.label_heading, is_number=False, note=label_note),
+            partial(_make_label_cell, context.colour_of_class),
         ),
-        (Column("Split", is_number=False, note=split), partial(_make_name_cell, "split")),
-        (
-            Column("Attention", note="share of the attention of its repertoire that is on this sequence"),
-            partial(_make_value_cell, "attention_weight", ".2%", 1),
-        ),
-        (
-            Column("Count", note="how often it was read (duplicate_count)"),
-            partial(_make_value_cell, "duplicate_count", ",d", 1),
-        ),
-        (Column("Carried by", note=carried), _make_carriers_cell),
-        (Column("Mainly within", is_number=False, note=within), _make_group_cell) if has_groups else None,
-        (Column("Implanted", is_number=False, note=implanted), _make_witness_cell) if "witness" in top else None,
+        (Column("Split", is_number=False, note=split_note), partial(_make_name_cell, "split")),
+        (Column("Attention", note=attention_note), partial(_make_value_cell, "attention_weight", ".2%", 1)),
+        (Column("Count", note=count_note), partial(_make_value_cell, "duplicate_count", ",d", 1)),
     ]
-    return [column for column in columns if column is not None]
+
+
+def _list_carrier_columns(top: pd.DataFrame, *, has_groups: bool) -> list[_TableColumn]:
+    """Return the columns of the repertoires that share the sequence, and whether it was simulated."""
+    carriers_note = "number of repertoires of the cohort, and of donors, that have it with the same genes"
+    group_note = "a group of repertoires that have more sequences in common than chance explains"
+    witness_note = "whether the simulation put the signal into it"
+    columns: list[_TableColumn] = [(Column("Carried by", note=carriers_note), _make_carriers_cell)]
+    if has_groups:
+        columns.append((Column("Mainly within", is_number=False, note=group_note), _make_group_cell))
+    if "witness" in top:
+        columns.append((Column("Implanted", is_number=False, note=witness_note), _make_witness_cell))
+    return columns
 
 
 def _make_value_cell(name: str, text_format: str, sign: int, row: _Row) -> Cell:
@@ -217,7 +243,7 @@ def _make_junction_cell(sign: int, row: _Row) -> Cell:
 def _make_source_cell(sign: int, row: _Row) -> Cell:
     """Return a cell of the branch through which most of the contribution comes, with its share if this is not all."""
     branch, share = find_main_source(row.sequence, sign)
-    return make_text_cell(branch + f" ({share:.0%})" * (share < 0.995))
+    return make_text_cell(branch + (f" ({share:.0%})" if share < 0.995 else ""))
 
 
 def _make_witness_cell(row: _Row) -> Cell:
@@ -283,5 +309,5 @@ def _export_sequences(
     table = described.to_csv(sep="\t", index=False, float_format="%.9g")
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", direction.name).strip("-.")
     return make_download_link(
-        table, f"sequences-{index}{f'-{stem}' * bool(stem)}.tsv", f"Save all {len(top):,} as a table (TSV)"
+        table, f"sequences-{index}{f'-{stem}' if stem else ''}.tsv", f"Save all {len(top):,} as a table (TSV)"
     )

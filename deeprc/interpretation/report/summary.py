@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,45 +29,50 @@ def summarise_report(
     branch_features: Mapping[str, Sequence[str]],
 ) -> list[tuple[str, str]]:
     """Return the summary of a report as pairs of a term and sentences; `branch_features` are those of the model."""
-    lines = [("Question", " ".join(_format_question(task) for task in tasks))]
     performance = assessment.performance
-    n = {name: int(performance.is_in(part).sum()) for part, name in PART_NAMES.items()}
-    sizes = ", ".join(f"{count:,} {name}" for name, count in n.items() if count)
+    return [
+        ("Question", " ".join(_format_question(task) for task in tasks)),
+        ("Cohort", _describe_cohort(dataset, performance)),
+        *((f"Answer{contrast.for_target}", _describe_auc(contrast, performance)) for contrast in performance.contrasts),
+        *(
+            (f"Answer{numeric.for_target}", _describe_r2(numeric, performance))
+            for numeric in performance.numeric_targets
+        ),
+        *_iterate_control_lines(assessment),
+        *_iterate_branch_lines(assessment, branch_features),
+        *(
+            (f"First motif for {section.direction.name}", section.first or _explain_no_motif(section))
+            for section in directions
+        ),
+    ]
+
+
+def _iterate_control_lines(assessment: Assessment) -> Iterator[tuple[str, str]]:
+    for comparison in assessment.controls:
+        if not (comparison.table.empty or comparison.is_of_class):
+            yield f"Control methods{comparison.quantity.for_target}", _describe_controls(comparison)
+
+
+def _iterate_branch_lines(
+    assessment: Assessment, branch_features: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[str, str]]:
+    part = PART_NAMES[assessment.performance.held_out or "new"]
+    for variation in assessment.variation:
+        term = f"Branches for {variation.output}" if len(assessment.variation) > 1 else "Branches"
+        yield term, make_variation_sentence(variation, part, branch_features)
+
+
+def _describe_cohort(dataset: RepertoireDataset, performance: Performance) -> str:
+    """Return a sentence with the numbers of repertoires, sequences, and repertoires in each part of the split."""
+    n_of_part = {name: int(performance.is_in(part).sum()) for part, name in PART_NAMES.items()}
+    sizes = ", ".join(f"{n:,} {name}" for name, n in n_of_part.items() if n)
     name = Path(dataset.container.path).name
-    lines.append(
-        (
-            "Cohort",
-            f"{len(dataset):,} repertoires of {name} with {int(dataset.n_sequences.sum()):,} sequences: {sizes}.",
-        )
-    )
-    lines += [
-        (f"Answer{contrast.for_target}", _describe_auc(contrast, performance)) for contrast in performance.contrasts
-    ]
-    lines += [
-        (f"Answer{numeric.for_target}", _describe_r2(numeric, performance)) for numeric in performance.numeric_targets
-    ]
-    lines += [
-        (f"Control methods{comparison.quantity.for_target}", _describe_controls(comparison))
-        for comparison in assessment.controls
-        if not (comparison.table.empty or comparison.is_of_class)
-    ]
-    part = PART_NAMES[performance.held_out or "new"]
-    several = len(assessment.variation) > 1
-    lines += [
-        (
-            f"Branches{f' for {output_variation.output}' * several}",
-            make_variation_sentence(output_variation, part, branch_features),
-        )
-        for output_variation in assessment.variation
-    ]
-    for section in directions:
-        lines.append((f"First motif for {section.direction.name}", section.first or _explain_no_motif(section)))
-    return lines
+    return f"{len(dataset):,} repertoires of {name} with {int(dataset.n_sequences.sum()):,} sequences: {sizes}."
 
 
 def _explain_no_motif(section: DirectionSection) -> str:
     if section.n_sequences == 0:
-        return f"None: no sequence contributes to it{' by its residues' * (section.table is not None)}."
+        return f"None: no sequence contributes to it{'' if section.table is None else ' by its residues'}."
     return (
         f"None. A motif must be clearly more frequent among the {section.n_sequences:,} sequences that contribute most "
         "to it than among others, and at most a quarter of the others may carry it. No pattern fulfils both conditions."
@@ -95,7 +100,8 @@ def _describe_auc(contrast: Contrast, performance: Performance) -> str:
     return (
         f"The network {verdict} {contrast.positive} from {contrast.negative}: its AUC is {auc.value:.3f} (95% interval "
         f"{auc.low:.3f} to {auc.high:.3f}; 1 is perfect, 0.5 is guessing) on {n:,} {part} "
-        f"repertoires{_describe_seen(performance)}, {auc.n_positive:,} of them {contrast.positive}.{_FEW_DONORS * few}"
+        f"repertoires{_describe_seen(performance)}, {auc.n_positive:,} of them {contrast.positive}."
+        f"{_FEW_DONORS if few else ''}"
     )
 
 
@@ -120,7 +126,7 @@ def _describe_r2(numeric: NumericTarget, performance: Performance) -> str:
     return (
         f"The network {verdict} {numeric.target}: its r² is {r2.value:.3f} ({limits}; 1 is perfect, 0 is no better "
         f"than the mean) and its mean absolute error {error:.3g}, on {r2.n:,} {part} "
-        f"repertoires{_describe_seen(performance)}.{_FEW_DONORS * few}"
+        f"repertoires{_describe_seen(performance)}.{_FEW_DONORS if few else ''}"
     )
 
 

@@ -177,6 +177,12 @@ def _forward(
     tl.store(window + cell, best_at.to(window.dtype.element_ty), mask=written)
 
 
+@triton.jit
+def _sum_shares(sums: tl.tensor, SHARES: tl.constexpr, BLOCK_D: tl.constexpr) -> tl.tensor:
+    """Return the sum of each kernel, (BLOCK_D,), from those of its threads, (SHARES * BLOCK_D,)."""
+    return tl.sum(tl.reshape(sums, (SHARES, BLOCK_D)), 0)
+
+
 @triton.jit(do_not_specialize=_PER_BATCH)
 def _backward(
     residues: tl.tensor,
@@ -195,10 +201,10 @@ def _backward(
     THREADS: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ) -> None:
-    """Write a part of the gradient, that of the weights at one position of a tile of kernels, from some sequences.
+    """Write a part of the gradient: from some sequences, for the weights at one position of a tile of kernels.
 
-    Each thread has one kernel, whose 20 sums it holds in registers: to add to one of them, it adds to all, and 0 to
-    the others. Atomic additions to a table in memory would take twice as long.
+    Each thread has one kernel, and holds 20 sums of it in registers, one for each amino acid. To add to one of them, it
+    adds to all, and 0 to the others. Atomic additions to a table in memory would take twice as long.
     """
     SHARES: tl.constexpr = THREADS // BLOCK_D  # threads of one kernel
     part, j, tile = tl.program_id(0), tl.program_id(1), tl.program_id(2)
@@ -216,7 +222,7 @@ def _backward(
     for step in range(part, tl.cdiv(N, SHARES * _SEQUENCES_AT_ONCE), n_parts):
         for i in tl.static_range(_SEQUENCES_AT_ONCE):
             n = (step * _SEQUENCES_AT_ONCE + i) * SHARES + share
-            is_pair = (n < N) & in_tile  # of a sequence and a kernel
+            is_pair = (n < N) & in_tile  # whether the thread has a sequence and a kernel
             length = tl.load(lengths + n, mask=is_pair, other=0).to(tl.int32)
             position = tl.load(window + n * D + d, mask=is_pair, other=0).to(tl.int32) + j
             is_residue = position < length  # never where there is no pair
@@ -240,9 +246,9 @@ def _backward(
     last = tl.sum(tl.reshape(last, (4, SHARES, BLOCK_D)), 1)
     tl.store(target[None, :] + first_rows * (K * D), first, mask=present[None, :])
     tl.store(target[None, :] + last_rows * (K * D), last, mask=present[None, :])
-    tl.store(target + 20 * (K * D), tl.sum(tl.reshape(start, (SHARES, BLOCK_D)), 0), mask=present)
-    tl.store(target + 21 * (K * D), tl.sum(tl.reshape(centre, (SHARES, BLOCK_D)), 0), mask=present)
-    tl.store(target + 22 * (K * D), tl.sum(tl.reshape(end, (SHARES, BLOCK_D)), 0), mask=present)
+    tl.store(target + 20 * (K * D), _sum_shares(start, SHARES, BLOCK_D), mask=present)
+    tl.store(target + 21 * (K * D), _sum_shares(centre, SHARES, BLOCK_D), mask=present)
+    tl.store(target + 22 * (K * D), _sum_shares(end, SHARES, BLOCK_D), mask=present)
 
 
 @triton.jit(do_not_specialize=_PER_BATCH)
