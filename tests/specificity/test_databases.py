@@ -122,3 +122,5 @@ def test_names_cannot_steer_a_terminal(tmp_path: Path) -> None:
     path = tmp_path / "own.tsv"
     path.write_text("junction_aa\tantigen_organism\nCASSF\tC\x1b]0;t\x07MV\n")
     assert read_database(path)["antigen_organism"].tolist() == ["C ]0;t MV"]
+    path.write_text("junction_aa\tantigen_organism\nCASSF\tC\u202e\u2066MV\n", encoding="utf-8")  # reverses the line
+    assert read_database(path)["antigen_organism"].tolist() == ["C MV"]
