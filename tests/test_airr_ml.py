@@ -40,6 +40,7 @@ from deeprc.nn.contributions import score_sequences
 from deeprc.nn.inference import Inference
 from deeprc.stacking import Stack
 from deeprc.stacking.stack import MEMBERS
+from deeprc.threads import count_cores
 from deeprc.training.estimator import DeepRCClassifier
 from tests.conftest import random_sequences
 from tests.toys.clone_cohorts import Clone, write_repertoires
@@ -407,6 +408,11 @@ def _make_special(path: Path, kind: str) -> None:
         os.mkfifo(path)
     else:
         path.symlink_to("nothing" if kind == "link to nothing" else path.name)
+
+
+def test_more_cores_than_there_are_change_nothing(folders: Path) -> None:
+    assert ImmuneStatePredictor(n_jobs=10**20)._n_cores == count_cores()
+    assert ImmuneStatePredictor(n_jobs=1)._n_cores == 1
 
 
 def test_repertoires_without_a_sequence_are_named_by_their_folder(tmp_path: Path) -> None:

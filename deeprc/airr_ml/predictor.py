@@ -44,6 +44,7 @@ from deeprc.files import check_table_output, write_text
 from deeprc.groups import index_groups, pass_groups
 from deeprc.runs.repeated_messages import log_once
 from deeprc.stacking import Stack
+from deeprc.threads import count_cores
 from deeprc.training.estimator import DeepRCClassifier
 
 __all__ = ["COLUMNS", "EVIDENCE_COLUMNS", "METHODS", "NOT_APPLICABLE", "ImmuneStatePredictor", "predict_immune_states"]
@@ -226,7 +227,7 @@ class ImmuneStatePredictor:
 
     @property
     def _n_cores(self) -> int:
-        return int(effective_n_jobs(self.n_jobs))
+        return min(int(effective_n_jobs(self.n_jobs)), count_cores())
 
     def _get_training(self) -> _Training:
         if self._training is None:

@@ -17,6 +17,7 @@ import deeprc
 from deeprc.baselines.burden import BurdenTest
 from deeprc.baselines.gapped import GappedKmerLogisticRegression
 from deeprc.baselines.knn import KNN, KNNRegressor
+from deeprc.baselines.logistic import LogisticRegression
 from deeprc.baselines.logistic_mil import LogisticMIL
 from deeprc.baselines.public_clones import PublicClones
 from deeprc.baselines.svm import SVM, SVMRegressor
@@ -25,6 +26,7 @@ from deeprc.errors import InputError
 
 MODELS: dict[str, Callable[[], Any]] = {
     "gapped": lambda: GappedKmerLogisticRegression(k=2, max_gap=0),
+    "logistic": lambda: LogisticRegression(kmer_offsets=(0, 1)),
     "svm": lambda: SVM(kmer_offsets=(0, 1)),
     "regressor": lambda: SVMRegressor(kmer_offsets=(0, 1)),
     "neighbours": lambda: KNNRegressor(kmer_offsets=(0, 1)),
@@ -189,3 +191,19 @@ def test_a_parameter_out_of_range_is_refused(saved: Callable[[str], tuple[type, 
     message = r"changed\.safetensors: is damaged: max_gap: expected a whole number from 0 to 4, found -1$"
     with pytest.raises(InputError, match=message):
         kind.load(tmp_path / "changed.safetensors")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("offsets", ["abc", 7, [], [0, 10**20], [0, None], {"a": 1}, [list(range(7))]])
+@pytest.mark.parametrize("model", ["logistic", "svm", "neighbours"])
+def test_a_damaged_spacing_is_refused(
+    saved: Callable[[str], tuple[type, Path]], tmp_path: Path, model: str, offsets: object
+) -> None:
+    kind, path = saved(model)
+    with safe_open(path, framework="np") as file:
+        arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (no mapping)
+        header = json.loads(file.metadata()["deeprc"])
+    header["parameters"]["kmer_offsets"] = offsets
+    changed = tmp_path / "changed.safetensors"
+    save_file(arrays, changed, {"deeprc": json.dumps(header)})
+    with pytest.raises(InputError, match="is damaged: kmer_offsets: expected 1 to 6 whole numbers that rise from 0"):
+        kind.load(changed)

@@ -264,6 +264,7 @@ def test_files_that_are_no_recipe(tmp_path: Path, content: bytes | None, message
         (r'signals: [{name: "\e[31m", motifs: [A], witness_rate: 0.1}]', r"signals: name: {} '\x1b[31m'"),
         (r'signals: [{name: "\u202e", kind: clones, n_clones: 3, burden: 1}]', r"signals: name: {} '\u202e'"),
         (r'signals: [{name: "a\0", motifs: [A], witness_rate: 0.1}]', r"signals: name: {} 'a\x00'"),
+        (r'signals: [{name: "\ud800", motifs: [A], witness_rate: 0.1}]', r"signals: name: {} '\ud800'"),
         (r'name: "a\tb"', r"name: {} 'a\tb'"),
     ],
 )
