@@ -39,7 +39,7 @@ __all__ = [
     "use_parameter_renderer",
 ]
 
-PARAMETER = re.compile(r"`([a-z]\w*)(?:=([^`]+))?`")
+PARAMETER = re.compile(r"`([a-z]\w*)(?:=([^`]*))?`")
 """Pattern of a parameter in a message: its name in backticks, perhaps with a value: `locus` or `locus=TRB`."""
 
 _MAX_QUOTED_LETTERS = 60
