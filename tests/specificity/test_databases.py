@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.specificity import read_database
+from deeprc.specificity.databases import read_sequences
 
 VDJDB = (
     "gene\tcdr3\tspecies\tantigen.epitope\tantigen.gene\tantigen.species\tv.segm\tj.segm\n"
@@ -116,6 +118,14 @@ def test_a_damaged_table_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"junction_aa\tepitope\nCAS\0SF\tNLV\nCASSWF\tGLC\n")
     with pytest.raises(InputError, match=r"a\.tsv: not a text table \(it holds binary data\)"):
         read_database(path)
+
+
+def test_a_damaged_container_is_told_from_a_table(cohort: RepertoireDataset, tmp_path: Path) -> None:
+    path = tmp_path / "cut.h5"
+    path.write_bytes(Path(cohort.container.path).read_bytes()[:5000])
+    for read in (read_sequences, read_database):
+        with pytest.raises(InputError, match=r"cut\.h5: is an HDF5 file, either damaged or not a container"):
+            read(path)
 
 
 def test_names_cannot_steer_a_terminal(tmp_path: Path) -> None:
