@@ -373,6 +373,7 @@ def test_the_command_on_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str
         (["cohort.h5", "--target", "x", "--depth", "3"], "--depth cannot be combined with a CONTAINER"),
         (["cohort.h5"], "--target"),
         (["--resume"], "--resume needs --output"),
+        (["cohort.h5", "--target", "x", "--method", " ,"], "--methods ' ,': expected names of methods"),
         (["--repertoires", "4", "--depth", "9", "--witness-rate", "0.1"], "--repertoires 4: expected at least 5"),
         (["--repertoires", "40", "--depth", "9", "--witness-rate", "2"], "--witness-rate 2"),
     ],
