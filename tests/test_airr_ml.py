@@ -401,6 +401,20 @@ def test_a_sheet_that_is_no_regular_file_is_an_error(tmp_path: Path, kind: str, 
         read_folder(folder, labelled=labelled)
 
 
+def test_a_folder_that_may_not_be_read_is_not_said_to_lack_its_sheet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Path, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    folder = write_folder(tmp_path / "train", [1, 2])
+    monkeypatch.setattr(Path, "lstat", refuse)
+    monkeypatch.setattr("deeprc.files.Path.stat", refuse)
+    monkeypatch.setattr(Path, "is_dir", lambda _: True)
+    with pytest.raises(InputError, match=r"metadata\.csv: cannot be read: Permission denied"):
+        read_folder(folder, labelled=True)
+
+
 def _make_special(path: Path, kind: str) -> None:
     if kind == "pipe":
         if not hasattr(os, "mkfifo"):

@@ -70,7 +70,7 @@ def read_folder(path: str | os.PathLike[str], *, labelled: bool, group_by: str |
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder")
     sheet_path = folder / SHEET
-    if not os.path.lexists(sheet_path):
+    if not _is_there(sheet_path):
         if labelled:
             raise InputError(f"{folder}: has no {SHEET}, which training needs")
         tables = sorted(path for path in folder.glob("*.tsv") if not (path.is_dir() or path.name.startswith(".")))
@@ -102,6 +102,17 @@ def read_folder(path: str | os.PathLike[str], *, labelled: bool, group_by: str |
         if len({labels[repertoire_id] for repertoire_id in files}) < 2:
             raise InputError(f"{sheet_path}: column {LABEL!r}: expected both classes, found one or none")
     return Folder(folder, name, tuple(files), tuple(files.values()), labels, _read_donors(sheet, group_by))
+
+
+def _is_there(path: Path) -> bool:
+    """Return whether there is anything at a path, such as a link to nothing; what cannot be read is there, too."""
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # reading it gives the reason
+    return True
 
 
 def _locate_file(sheet: Metadata, folder: Path, repertoire_id: str, name: str) -> Path:
