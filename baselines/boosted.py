@@ -29,12 +29,14 @@ from deeprc.baselines.gene_usage import (
     list_genes,
 )
 from deeprc.baselines.parameters import check_positive, check_whole_number
+from deeprc.baselines.restored import check_texts
 from deeprc.baselines.standardised_columns import StandardisedColumns
 from deeprc.baselines.trees import Trees
 from deeprc.compilation import njit
 from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import compute_kmer_frequencies, compute_kmer_matrix
+from deeprc.documents import to_plain, validate
 from deeprc.estimators import BinaryClassifier, RepertoireEstimator, RepertoireRegressor
 from deeprc.threads import limit_blas_threads
 
@@ -196,6 +198,9 @@ class _BoostedTrees(RepertoireEstimator):
             if not is_index or not ((array >= 0) & (array < end)).all():
                 raise ValueError(f"{name}: expected {n_selected} numbers from 0 to {end - 1}")
         check_whole_number("depth", self.depth_)
+        self.baseline_ = float(validate(to_plain(self.baseline_), float, "baseline"))
+        for name in ("v_names_", "j_names_"):
+            check_texts(name, getattr(self, name, None))
         n_genes = len(self.v_names_) + len(self.j_names_)
         self._trees.check(n_components + n_selected + n_genes + _N_LENGTH_FEATURES + len(DIVERSITY_FEATURES))
 

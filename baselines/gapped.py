@@ -16,6 +16,7 @@ from scipy.sparse import csr_matrix, hstack
 from deeprc.baselines.gene_usage import count_genes_by_field, learn_gene_names, list_genes
 from deeprc.baselines.linear import FeatureMatrix, PenalisedClassifier
 from deeprc.baselines.parameters import check_choice, check_whole_number
+from deeprc.baselines.restored import check_texts
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import compute_kmer_frequencies, compute_kmer_matrix
 
@@ -76,6 +77,8 @@ class GappedKmerLogisticRegression(PenalisedClassifier):
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
         self.check_parameters()
         super()._restore(arrays, values)
+        for name in ("v_names_", "j_names_"):
+            check_texts(name, getattr(self, name, None))
 
     def _learn_columns(self, X: RepertoireDataset) -> None:
         check_choice("genes", self.genes, ("auto", "none"))

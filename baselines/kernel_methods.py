@@ -22,6 +22,7 @@ from deeprc.baselines.kernels import (
 )
 from deeprc.baselines.restored import SPARSE_PARTS, check_numbers, restore_rows
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.kmers import check_kmer_offsets
 from deeprc.datasets.representations import compute_kmer_frequencies
 from deeprc.estimators import BinaryClassifier, RepertoireEstimator, RepertoireRegressor, collect_fitted_state
 
@@ -82,6 +83,7 @@ class KernelMethod(RepertoireEstimator):
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
         own_arrays = {name: array for name, array in arrays.items() if not name.startswith("support_")}
         super()._restore(own_arrays, values)
+        check_kmer_offsets(self._settings["kmer_offsets"])
         self.support_ = restore_rows(arrays, "support_", 20 ** len(self._settings["kmer_offsets"]))
         check_numbers(self._row_attribute, getattr(self, self._row_attribute, None), self.support_.shape[0])
 

@@ -21,6 +21,7 @@ from deeprc.arrays import Floats
 from deeprc.compilation import njit
 from deeprc.datasets.cache import Arrays, digest_container, load_or_compute
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.kmers import check_kmer_offsets
 from deeprc.datasets.linked_container import StoredContainer
 from deeprc.datasets.representations import compute_kmer_frequencies
 from deeprc.errors import InputError
@@ -105,7 +106,7 @@ def _load_container_gram(
 ) -> Floats:
     """Return the kernel between all repertoires of the container, from the cache if it is there."""
     weighted = weighted and _validate_kernel(kernel) == "minmax"  # weights do not change whether a k-mer occurs
-    settings = {"kind": kernel, "places": [int(offset) for offset in kmer_offsets], "weighted": weighted}
+    settings = {"kind": kernel, "places": check_kmer_offsets(kmer_offsets).tolist(), "weighted": weighted}
 
     def compute(all_repertoires: RepertoireDataset) -> Arrays:
         n, step = len(all_repertoires), _choose_chunk_size(all_repertoires, 20 ** len(kmer_offsets))

@@ -5,7 +5,7 @@ Letters: A new repertoires, n training repertoires, V numbers of neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,10 @@ class _NearestNeighbours(KernelMethod):
         self.n_neighbors = n_neighbors
         self.kmer_offsets = kmer_offsets
         self.weighted = weighted
+
+    def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
+        check_whole_number("n_neighbors", self.n_neighbors)
+        super()._restore(arrays, values)
 
     def _average_nearest(self, X: RepertoireDataset, labels: NDArray[Any]) -> Floats:
         """Return the mean label, (A,), of the nearest training repertoires, whose labels are given, (n,)."""

@@ -5,7 +5,7 @@ Letters: B repertoires, M k-mers, V values of a parameter.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,6 +18,7 @@ from deeprc.baselines.linear import FeatureMatrix, LinearClassifier, PenalisedCl
 from deeprc.baselines.parameters import check_choice, check_not_negative, check_positive, check_whole_number
 from deeprc.baselines.standardised_columns import ColumnScaling, StandardisedColumns
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.kmers import check_kmer_offsets
 from deeprc.datasets.representations import compute_kmer_frequencies, compute_kmer_matrix
 from deeprc.errors import InputError
 from deeprc.estimators import RepertoireEstimator
@@ -43,6 +44,10 @@ class KmerFeatures(RepertoireEstimator):
 
     def _compute_features(self, X: RepertoireDataset) -> FeatureMatrix:
         return compute_kmer_frequencies(X, self._offsets, weighted=self.weighted)
+
+    def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
+        check_kmer_offsets(self._offsets)
+        super()._restore(arrays, values)
 
 
 class LogisticRegression(KmerFeatures, PenalisedClassifier):

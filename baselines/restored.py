@@ -16,7 +16,15 @@ from deeprc.arrays import Floats
 from deeprc.datasets.alphabet import AMINO_ACIDS, MAX_LENGTH
 from deeprc.documents import abbreviate
 
-__all__ = ["SPARSE_PARTS", "check_clones", "check_coefficients", "check_dtype", "check_numbers", "restore_rows"]
+__all__ = [
+    "SPARSE_PARTS",
+    "check_clones",
+    "check_coefficients",
+    "check_dtype",
+    "check_numbers",
+    "check_texts",
+    "restore_rows",
+]
 
 SPARSE_PARTS = ("data", "indices", "indptr")
 """The arrays of a sparse matrix."""
@@ -37,6 +45,12 @@ def check_numbers(name: str, numbers: object, n: int) -> None:
             return
         found = f"{numbers.dtype} {numbers.shape}"
     raise ValueError(f"{name}: expected {n:,} finite number{'s' if n != 1 else ''}, found {found}")
+
+
+def check_texts(name: str, texts: object) -> None:
+    """Raise ValueError if an attribute is not an array of texts, (n,)."""
+    if not (isinstance(texts, np.ndarray) and texts.dtype.kind == "U" and texts.ndim == 1):
+        raise ValueError(f"{name}: expected texts, found {abbreviate(texts)}")
 
 
 def check_clones(residues: NDArray[np.uint8], offsets: NDArray[np.int64]) -> None:

@@ -19,7 +19,7 @@ from deeprc.datasets.repertoire_checks import (
     warn_of_numbers_as_genes,
 )
 from deeprc.datasets.report import RepertoireReport
-from deeprc.errors import InputError, SeveralErrors
+from deeprc.errors import InputError
 from deeprc.progress import CountFunction, open_step
 
 __all__ = ["RepertoireAppender"]
@@ -85,7 +85,7 @@ class RepertoireAppender:
                 if self._faults.should_stop(n_done):
                     break
         if self._faults.are_fatal:
-            raise SeveralErrors(self._faults.describe(was_stopped=n_done < n))
+            raise self._faults.make_error(was_stopped=n_done < n)
         warn_of_numbers_as_genes(self._gene_numbers)
 
     def _take_over_earlier_files(self) -> None:

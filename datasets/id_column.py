@@ -69,7 +69,7 @@ def find_id_column(
     if requested is not None:
         column = requested if requested in columns else find_column(columns, [requested])
         if column is None:
-            raise InputError(f"{path}: {describe_missing_column(requested, columns, 'for `id_column`')}")
+            raise InputError(f"{path}: {describe_missing_column(requested, columns)}")
         return column
     n_matches = {name: len(possible_ids & set(values)) for name, values in columns.items()}
     usual = _find_usual_column(columns, n_matches)

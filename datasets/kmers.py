@@ -6,6 +6,8 @@ Letters: N sequences, R residues.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
+from numbers import Integral
 from typing import Any
 
 import numba
@@ -14,10 +16,11 @@ from numba import uint64
 from numpy.typing import NDArray
 
 from deeprc.compilation import njit, run_in_blocks
-from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets
+from deeprc.datasets.alphabet import AMINO_ACIDS, MAX_LENGTH, compute_offsets
+from deeprc.documents import abbreviate, to_plain
 from deeprc.errors import InputError
 
-__all__ = ["count_kmers", "encode_kmer", "list_kmers"]
+__all__ = ["check_kmer_offsets", "count_kmers", "encode_kmer", "list_kmers"]
 
 _N_LETTERS = len(AMINO_ACIDS)
 _MAX_K = 6  # 20 ** 6 counts take half a gigabyte
@@ -50,17 +53,25 @@ def count_kmers(
     Raises
     ------
     InputError
-        If the offsets do not rise from 0, or are more than 6.
+        If the offsets do not rise from 0, are more than 6, or are longer than any sequence.
     """
-    spacing = np.asarray(kmer_offsets, np.int64)
-    if not 1 <= len(spacing) <= _MAX_K or spacing[0] != 0 or np.any(np.diff(spacing) < 1):
-        expected = f"expected 1 to {_MAX_K} whole numbers that rise from 0"
-        raise InputError(f"kmer_offsets: {expected}, found {list(kmer_offsets)}")
+    spacing = check_kmer_offsets(kmer_offsets)
     n_shares = 1 if len(residues) < _MIN_SIZE_FOR_THREADS else numba.get_num_threads()
     counts = np.zeros((n_shares, _N_LETTERS ** len(spacing)), np.int64)
     weights_or_empty = np.ones(0, np.uint32) if weights is None else np.asarray(weights, np.uint32)
     run_in_blocks(_count_in_shares, n_shares, 1, residues, compute_offsets(lengths), spacing, weights_or_empty, counts)
     return np.asarray(counts[0] if n_shares == 1 else counts.sum(axis=0))
+
+
+def check_kmer_offsets(kmer_offsets: object) -> NDArray[np.int64]:
+    """Return offsets as an array, (k,); raise InputError if they do not rise from 0, are more than 6, or too large."""
+    if isinstance(kmer_offsets, Sequence | np.ndarray) and 1 <= len(kmer_offsets) <= _MAX_K:
+        offsets = list(kmer_offsets)
+        is_whole = all(isinstance(offset, Integral) and not isinstance(offset, bool) for offset in offsets)
+        if is_whole and offsets[0] == 0 and all(a < b < MAX_LENGTH for a, b in pairwise(offsets)):
+            return np.array(offsets, np.int64)
+    expected = f"expected 1 to {_MAX_K} whole numbers that rise from 0"
+    raise InputError(f"kmer_offsets: {expected}, found {abbreviate(to_plain(kmer_offsets))}")
 
 
 def list_kmers(k: int) -> list[str]:

@@ -187,7 +187,7 @@ def _parse_sheet(
     ids = columns[chosen]
     if id_column is None and chosen == file_column:
         ids = [list_stems(value)[-1] for value in ids]
-    _check_ids(path, chosen, ids, numbers)
+    _check_ids(path, chosen, ids, numbers, advice=" (another column is chosen with `id_column`)" * (id_column is None))
     if is_sample_overview(columns):
         columns = add_tag_columns(path, columns, numbers)
     if decimal_commas:
@@ -364,8 +364,8 @@ def _check_names(path: Path, names: Sequence[str]) -> None:
         seen.add(name)
 
 
-def _check_ids(path: Path, column: str, ids: Sequence[str], numbers: Sequence[int]) -> None:
-    """Raise InputError if a row has no id, or two rows have the same one."""
+def _check_ids(path: Path, column: str, ids: Sequence[str], numbers: Sequence[int], *, advice: str) -> None:
+    """Raise InputError if a row has no id, or two rows have the same one; `advice` ends the message."""
     first: dict[str, int] = {}
     for repertoire_id, row_number in zip(ids, numbers, strict=True):
         if not repertoire_id:
@@ -373,6 +373,6 @@ def _check_ids(path: Path, column: str, ids: Sequence[str], numbers: Sequence[in
         if repertoire_id in first:
             raise InputError(
                 f"{path}: rows {first[repertoire_id]} and {row_number} have the same {column} {quote(repertoire_id)}; "
-                "ids must be unique (another column is chosen with `id_column`)"
+                f"ids must be unique{advice}"
             )
         first[repertoire_id] = row_number

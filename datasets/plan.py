@@ -32,8 +32,7 @@ from deeprc.datasets.unmatched import (
 )
 from deeprc.errors import (
     InputError,
-    SeveralErrors,
-    add_advice,
+    UnusableFiles,
     describe_missing_column,
     describe_names,
     group_errors,
@@ -163,13 +162,11 @@ def plan_files(
     )
 
 
-def _make_header_errors(errors: Mapping[str, str], *, has_other_files: bool) -> SeveralErrors:
+def _make_header_errors(errors: Mapping[str, str], *, has_other_files: bool) -> UnusableFiles:
     """Return the error about files whose headers cannot be used, by their paths, with an advice if others can."""
     faults = [group.describe() for group in group_errors(errors)]
-    lines = number_faults(f"{len(errors):,} files cannot be read", faults)
-    if has_other_files:
-        lines = add_advice(lines, BAD_FILES_ADVICE)
-    return SeveralErrors((*lines[:-1], lines[-1].removesuffix(".")))
+    *before, last = number_faults(f"{len(errors):,} files cannot be read", faults)
+    return UnusableFiles((*before, last.removesuffix(".")), BAD_FILES_ADVICE if has_other_files else "")
 
 
 def describe_missing(sheet: Metadata, plan: Plan, source_files: SourceFiles) -> str:

@@ -10,7 +10,7 @@ from deeprc.datasets.file_reading import FileToRead, note_failure
 from deeprc.datasets.plan import BAD_FILES_ADVICE, SKIP_ADVICE
 from deeprc.datasets.repertoire_checks import EMPTY_ADVICE, describe_empty, group_empty
 from deeprc.datasets.report import RepertoireReport
-from deeprc.errors import MAX_FAULTS, add_advice, end_sentence, group_errors, number_faults
+from deeprc.errors import MAX_FAULTS, UnusableFiles, add_advice, end_sentence, group_errors, number_faults
 
 __all__ = ["ReadingFaults"]
 
@@ -91,12 +91,12 @@ class ReadingFaults:
         message = "%s The other %s are read nevertheless, to list all faults at the end"
         _logger.warning(message, end_sentence(fault), self._unit)
 
-    def describe(self, *, was_stopped: bool) -> tuple[str, ...]:
-        """Return the lines of a message with the faults of all files, or of those that were read."""
+    def make_error(self, *, was_stopped: bool) -> UnusableFiles:
+        """Return an error with the faults of all files, or of those that were read."""
         unreadable = {} if self._skip_bad_files else self.skipped
         empty = [report for reports in self._empty.values() for report in reports]
         if self.mixture and not unreadable and not empty:
-            return (self.mixture,)
+            return UnusableFiles([self.mixture])
         n_failed = len(empty) + sum(len(self._files[index].repertoires) for index in self._errors if unreadable)
         n_all = f"{self._n_repertoires:,} {self._unit}"
         failed = f"all {n_all}" if n_failed == self._n_repertoires else f"{n_failed:,} of {n_all}"
@@ -111,10 +111,10 @@ class ReadingFaults:
             advice += [EMPTY_ADVICE] if len(empty) > 0 else []
         elif was_stopped:
             advice = [not_read, "`deeprc check` reads all files, and lists their faults"]
-        lines = add_advice(number_faults(f"{failed} cannot be used", faults), "; ".join(advice))
+        heading: tuple[str, ...] = ()
         if self.mixture:
-            lines = (*add_advice([end_sentence(self.mixture)], not_read and f"{not_read}."), *lines)
-        return lines
+            heading = add_advice([end_sentence(self.mixture)], not_read and f"{not_read}.")
+        return UnusableFiles(number_faults(f"{failed} cannot be used", faults), "; ".join(advice), heading)
 
     def _list_faults(
         self,

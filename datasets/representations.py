@@ -14,7 +14,7 @@ from scipy.sparse import csr_matrix
 
 from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
-from deeprc.datasets.kmers import count_kmers
+from deeprc.datasets.kmers import check_kmer_offsets, count_kmers
 from deeprc.errors import InputError
 from deeprc.progress import open_step, track
 from deeprc.rank_calls import compute_parts, count_parts, divide_repertoires
@@ -50,7 +50,7 @@ def compute_kmer_matrix(
     kmers
         Indices of the k-mers to return, in this order; None: all. Few k-mers take far less time than all.
     """
-    settings = {"places": [int(offset) for offset in kmer_offsets], "weighted": weighted}
+    settings = {"places": check_kmer_offsets(kmer_offsets).tolist(), "weighted": weighted}
 
     def compute(all_repertoires: RepertoireDataset) -> Arrays:
         count = _count_dense if 20 ** len(kmer_offsets) <= _MAX_DENSE else _count_sparse

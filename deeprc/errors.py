@@ -19,6 +19,7 @@ __all__ = [
     "LostRank",
     "SeveralErrors",
     "Terminated",
+    "UnusableFiles",
     "WriteError",
     "add_advice",
     "cut_name",
@@ -38,7 +39,7 @@ __all__ = [
     "use_parameter_renderer",
 ]
 
-PARAMETER = re.compile(r"`([a-z]\w*)(?:=([^`]+))?`")
+PARAMETER = re.compile(r"`([a-z]\w*)(?:=([^`]*))?`")
 """Pattern of a parameter in a message: its name in backticks, perhaps with a value: `locus` or `locus=TRB`."""
 
 _MAX_QUOTED_LETTERS = 60
@@ -76,6 +77,31 @@ class SeveralErrors(InputError):
 
     def __reduce__(self) -> tuple[type[SeveralErrors], tuple[tuple[str, ...]]]:
         return type(self), (self.lines,)
+
+
+class UnusableFiles(SeveralErrors):
+    """Raised if repertoire files cannot be used.
+
+    Attributes
+    ----------
+    heading
+        Lines before those of the faults.
+    faults
+        Lines that name the faults.
+    advice
+        Advice that ends the message; "" if there is none.
+    """
+
+    def __init__(self, faults: Iterable[str], advice: str = "", heading: Iterable[str] = ()) -> None:
+        self.heading, self.faults, self.advice = tuple(heading), tuple(faults), advice
+        super().__init__((*self.heading, *add_advice(self.faults, advice)))
+
+    def __reduce__(self) -> tuple[type[UnusableFiles], tuple[tuple[str, ...], str, tuple[str, ...]]]:  # type: ignore[override]
+        return type(self), (self.faults, self.advice, self.heading)
+
+    def replace_advice(self, advice: str) -> UnusableFiles:
+        """Return this error with other advice, for a caller without the options that it names."""
+        return UnusableFiles(self.faults, advice if self.advice else "", self.heading)
 
 
 class WriteError(InputError):

@@ -106,7 +106,8 @@ def run_jobs(
         for job in jobs:
             yield job, _run_here(function, job)
         return
-    pool: _Pool = _Processes(workers.processes) if workers.scheduler is None else _Cluster(workers)
+    n = min(workers.processes, max(len(jobs), count_cores()))  # a process without a core or a job is of no use
+    pool: _Pool = _Processes(n) if workers.scheduler is None else _Cluster(workers)
     has_ended = False
     try:
         yield from _iterate_as_completed(pool, function, jobs, in_order)

@@ -1,6 +1,8 @@
 """The AIRR-ML-25 challenge's interface, on folders as the challenge gives them."""
 
 import logging
+import os
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -30,7 +32,7 @@ from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import list_kmers
 from deeprc.datasets.known_repertoires import identify_repertoires
-from deeprc.errors import InputError
+from deeprc.errors import InputError, UnusableFiles
 from deeprc.evaluation.excess import compute_excess_shares
 from deeprc.nn.batch import Collator
 from deeprc.nn.branches import Branches
@@ -38,6 +40,7 @@ from deeprc.nn.contributions import score_sequences
 from deeprc.nn.inference import Inference
 from deeprc.stacking import Stack
 from deeprc.stacking.stack import MEMBERS
+from deeprc.threads import count_cores
 from deeprc.training.estimator import DeepRCClassifier
 from tests.conftest import random_sequences
 from tests.toys.clone_cohorts import Clone, write_repertoires
@@ -359,6 +362,79 @@ def test_all_folders_are_looked_at_before_training(folders: Path, tmp_path: Path
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="file: cannot be written to"):
         predict_immune_states(folders / "train_1", [folders / "test_1"], tmp_path / "file")
+
+
+def test_a_folder_for_tables_is_deleted_if_training_fails(folders: Path, tmp_path: Path) -> None:
+    train = tmp_path / "train"
+    shutil.copytree(folders / "train_1", train)
+    with (train / "rep-03.tsv").open("a") as file:
+        file.write("cut\n")
+    (tmp_path / "mine").mkdir()
+    for out in (tmp_path / "a" / "b", tmp_path / "mine" / "b"):
+        with pytest.raises(UnusableFiles) as raised:
+            predict_immune_states(train, [folders / "test_1"], out, method="logistic")
+        assert str(raised.value).endswith("Repair files with faults, or delete their rows in metadata.csv")
+        assert "skip_bad_files" not in str(raised.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "train"]
+    assert not any((tmp_path / "mine").iterdir())
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link to nothing", "link to itself"])
+def test_a_repertoire_that_is_no_regular_file_is_predicted_and_named(
+    predictor: ImmuneStatePredictor, tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_folder(tmp_path / "test", [1], sheet="")
+    _make_special(tmp_path / "test" / "odd.tsv", kind)
+    (tmp_path / "test" / "folder.tsv").mkdir()
+    found = predictor.predict_proba(tmp_path / "test").set_index("ID")["label_positive_probability"]
+    assert found.index.tolist() == ["odd", "rep-01"]
+    assert found["odd"] == 0.5
+    assert "1 repertoires without a sequence get the share of positive training repertoires, 0.500: odd" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link to nothing", "link to itself"])
+@pytest.mark.parametrize("labelled", [True, False])
+def test_a_sheet_that_is_no_regular_file_is_an_error(tmp_path: Path, kind: str, labelled: bool) -> None:
+    folder = write_folder(tmp_path / "test", [1, 2], sheet="")
+    _make_special(folder / "metadata.csv", kind)
+    with pytest.raises(InputError, match=r"metadata\.csv: (is a pipe|no such file|cannot be read)"):
+        read_folder(folder, labelled=labelled)
+
+
+def test_a_folder_that_may_not_be_read_is_not_said_to_lack_its_sheet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Path, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    folder = write_folder(tmp_path / "train", [1, 2])
+    monkeypatch.setattr(Path, "lstat", refuse)
+    monkeypatch.setattr("deeprc.files.Path.stat", refuse)
+    monkeypatch.setattr(Path, "is_dir", lambda _: True)
+    with pytest.raises(InputError, match=r"metadata\.csv: cannot be read: Permission denied"):
+        read_folder(folder, labelled=True)
+
+
+def _make_special(path: Path, kind: str) -> None:
+    if kind == "pipe":
+        if not hasattr(os, "mkfifo"):
+            pytest.skip("the system has no pipes with names")
+        os.mkfifo(path)
+    else:
+        path.symlink_to("nothing" if kind == "link to nothing" else path.name)
+
+
+def test_more_cores_than_there_are_change_nothing(folders: Path) -> None:
+    assert ImmuneStatePredictor(n_jobs=10**20)._n_cores == count_cores()
+    assert ImmuneStatePredictor(n_jobs=1)._n_cores == 1
+
+
+def test_repertoires_without_a_sequence_are_named_by_their_folder(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "train", range(2))
+    for path in folder.glob("*.tsv"):
+        path.write_text("junction_aa\tv_call\tj_call\nC1F\t\t\n")
+    with pytest.raises(InputError, match=f"^{re.escape(str(folder))}: none of its repertoires has a sequence"):
+        ImmuneStatePredictor(method="logistic").fit(folder)
 
 
 def kmer_sum(text: str, weights: dict[tuple[tuple[int, ...], str], float]) -> float:

@@ -7,6 +7,7 @@ import pytest
 from deeprc.errors import (
     FaultGroup,
     SeveralErrors,
+    UnusableFiles,
     add_advice,
     describe_missing_column,
     format_count,
@@ -68,6 +69,15 @@ def test_no_text_adds_a_line_to_several_errors() -> None:
 def test_several_errors_can_be_sent_to_another_process() -> None:
     error = pickle.loads(pickle.dumps(SeveralErrors(["a:", "b"])))
     assert (type(error), error.lines, str(error)) == (SeveralErrors, ("a:", "b"), "a:\nb")
+
+
+def test_advice_about_unusable_files_is_replaced() -> None:
+    error = UnusableFiles(["2 faults:", "(1) a;", "(2) b"], "`skip_bad_files` leaves them out", ["two chains."])
+    assert error.lines == ("two chains.", "2 faults:", "(1) a;", "(2) b.", "`skip_bad_files` leaves them out")
+    assert error.replace_advice("Repair them").lines[-2:] == ("(2) b.", "Repair them")
+    assert UnusableFiles(["a"]).replace_advice("Repair them").lines == ("a",)
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), copy.lines, copy.advice) == (UnusableFiles, error.lines, error.advice)
 
 
 def test_long_names_are_cut() -> None:

@@ -43,6 +43,15 @@ def test_processes_give_the_same_in_order(workers: None, toy_jobs: ModuleType) -
     assert sorted(values(run_jobs(toy_jobs.draw, seeds, Workers(2)))) == values(run_jobs(toy_jobs.draw, seeds))
 
 
+def test_no_more_processes_start_than_there_are_jobs_or_cores(
+    workers: None, toy_jobs: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deeprc.jobs.count_cores", lambda: 1)
+    seeds = [0, 1]
+    many = Workers(10**20)  # more than an integer of C can hold
+    assert values(run_jobs(toy_jobs.draw, seeds, many, in_order=True)) == values(run_jobs(toy_jobs.draw, seeds))
+
+
 @pytest.mark.slow
 def test_results_come_as_they_end_or_in_order(workers: None, toy_jobs: ModuleType) -> None:
     list(run_jobs(toy_jobs.sleep_longer_first, [1, 1], Workers(2)))  # the processes have started

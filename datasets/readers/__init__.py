@@ -181,10 +181,10 @@ def _make_unknown_format_error(header: Header, candidates: Sequence[Reader]) -> 
     more = ", ..." if len(header.columns) > _SHOWN_COLUMNS else ""
     formats = "; ".join(f"{candidate.name} ({candidate.recognised_by})" for candidate in candidates)
     remark = ". The first row looks like data: is the header missing?" if _is_data(header.columns) else "."
+    advice = ". Any other table is read with `sequence_column` and `count_column`."
     return NoTableError(
         f"{header.path}: no reader knows this header; its first columns are "
-        f"{shown}{more}{remark} Known formats: {formats}. "
-        "Any other table is read with `sequence_column` and `count_column`."
+        f"{shown}{more}{remark} Known formats: {formats}{advice * (len(candidates) > 1)}"
     )
 
 

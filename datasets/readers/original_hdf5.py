@@ -61,7 +61,10 @@ def is_original_container(path: Path) -> bool:
 
     The result is also True for damaged HDF5, so that reading the file gives the reason why it cannot be read.
     """
-    if not h5py.is_hdf5(path):
+    try:
+        if not h5py.is_hdf5(path):
+            return False
+    except OSError:  # it may not be read; whoever reads it as text says so, with its name
         return False
     try:
         with h5py.File(path, "r") as file:

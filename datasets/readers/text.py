@@ -52,6 +52,7 @@ _OLD_EXCEL = b"\xd0\xcf\x11\xe0"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _UTF8_MARK = b"\xef\xbb\xbf"
 _DELIMITERS = "\t,;"
+_HDF5 = ("\x89HDF", "\u2030HDF")  # the first letters of an HDF5 file, as Latin-1 and as Windows-1252
 _MAX_REASON = 200
 _MAX_KEPT_BACK_BYTES = MAX_LINE_BYTES >> 1
 csv.field_size_limit(MAX_LINE_BYTES)
@@ -187,6 +188,8 @@ def _split_header(path: Path, line: str, n_comments: int, *, is_empty: bool) -> 
     line = line.removeprefix("#")
     if not line.strip():
         raise NoTableError(f"{path}: the file is empty" if is_empty else f"{path}: the first line is empty")
+    if line.startswith(_HDF5):
+        raise NoTableError(f"{path}: is an HDF5 file, either damaged or not a container; expected a text table")
     if any(letter < " " for letter in line.rstrip("\r").replace("\t", "")):
         raise NoTableError(f"{path}: not a text table (the first line holds binary data)")
     delimiter = _find_delimiter(line)

@@ -24,7 +24,7 @@ from deeprc.datasets.simulation.cohort_settings import MAX_REPERTOIRES, Batch, C
 from deeprc.datasets.simulation.diffuse_signal import DiffuseSignal, SequencePreference, choose_second_draws
 from deeprc.datasets.simulation.implanter import Implanter, Implants
 from deeprc.datasets.simulation.incidence_table import CarrierTable
-from deeprc.datasets.simulation.signal import MotifSignal
+from deeprc.datasets.simulation.signal import MotifSignal, check_names
 from deeprc.errors import InputError
 
 __all__ = ["Batch", "Cohort", "Counts", "GeneShift", "Signal", "Sizes", "Stream"]
@@ -122,8 +122,7 @@ class Cohort:
 
     def _check_signals(self) -> None:
         """Raise InputError if the signals do not fit together, or are too many."""
-        if len({signal.name for signal in self.signals}) < len(self.signals):
-            raise InputError("signals: expected a different name for each")
+        check_names(self.name, [signal.name for signal in self.signals])
         for status in (_POSITIVE, _NEGATIVE):
             class_signals = [signal for signal in self.signals if signal.status == status]
             if sum(signal.witness_rate for signal in class_signals if isinstance(signal, MotifSignal)) > 1 + _ROUNDING:

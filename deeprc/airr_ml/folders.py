@@ -1,10 +1,12 @@
-"""Read the challenge's folders of repertoires, and make containers of them."""
+"""Read the challenge's folders of repertoires, make containers of them, and make the folder for the tables."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,12 +18,22 @@ from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.datasets.readers.layout import InvalidValueError, parse_boolean
 from deeprc.datasets.report import PreprocessingReport
-from deeprc.errors import InputError, describe_missing_column, quote
+from deeprc.errors import InputError, UnusableFiles, describe_missing_column, quote
 
-__all__ = ["LABEL", "SHEET", "Folder", "convert", "find_locus", "find_original_gene_names", "read_folder"]
+__all__ = [
+    "LABEL",
+    "SHEET",
+    "Folder",
+    "convert",
+    "find_locus",
+    "find_original_gene_names",
+    "open_output_folder",
+    "read_folder",
+]
 
 SHEET = "metadata.csv"
 LABEL = "label_positive"
+_BAD_FILES_ADVICE = f"Repair files with faults, or delete their rows in {SHEET}"
 
 _logger = logging.getLogger(__name__)
 
@@ -58,10 +70,10 @@ def read_folder(path: str | os.PathLike[str], *, labelled: bool, group_by: str |
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder")
     sheet_path = folder / SHEET
-    if not sheet_path.is_file():
+    if not _is_there(sheet_path):
         if labelled:
             raise InputError(f"{folder}: has no {SHEET}, which training needs")
-        tables = sorted(path for path in folder.glob("*.tsv") if path.is_file() and not path.name.startswith("."))
+        tables = sorted(path for path in folder.glob("*.tsv") if not (path.is_dir() or path.name.startswith(".")))
         if not tables:
             raise InputError(f"{folder}: has neither *.tsv files nor {SHEET}")
         return Folder(folder, name, tuple(file.name.removesuffix(".tsv") for file in tables), tuple(tables), {}, {})
@@ -90,6 +102,17 @@ def read_folder(path: str | os.PathLike[str], *, labelled: bool, group_by: str |
         if len({labels[repertoire_id] for repertoire_id in files}) < 2:
             raise InputError(f"{sheet_path}: column {LABEL!r}: expected both classes, found one or none")
     return Folder(folder, name, tuple(files), tuple(files.values()), labels, _read_donors(sheet, group_by))
+
+
+def _is_there(path: Path) -> bool:
+    """Return whether there is anything at a path, such as a link to nothing; what cannot be read is there, too."""
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # reading it gives the reason
+    return True
 
 
 def _locate_file(sheet: Metadata, folder: Path, repertoire_id: str, name: str) -> Path:
@@ -150,16 +173,25 @@ def convert(
         rows[max(rows, key=len) + "_"] = str(working_folder / "any.tsv")
     table = pd.DataFrame({"repertoire_id": list(rows), "filename": list(rows.values())})
     table.to_csv(working_folder / "sheet.tsv", sep="\t", index=False)
-    report = preprocess(
-        [file for file in rows.values() if Path(file).is_file()],
-        working_folder / "sheet.tsv",
-        working_folder / "cohort.h5",
-        options=ReadingOptions(
-            reader_format="airr", id_column="repertoire_id", split_by="none", locus=locus, allow_missing=True
-        ),
-        skip_bad_files=not folder.labels,
-        jobs=jobs,
+    options = ReadingOptions(
+        reader_format="airr", id_column="repertoire_id", split_by="none", locus=locus, allow_missing=True
     )
+    try:
+        report = preprocess(
+            [file for file in rows.values() if Path(file).is_file()],
+            working_folder / "sheet.tsv",
+            working_folder / "cohort.h5",
+            options=options,
+            skip_bad_files=not folder.labels,
+            jobs=jobs,
+        )
+    except UnusableFiles as error:
+        raise error.replace_advice(_BAD_FILES_ADVICE) from error
+    except InputError as error:
+        prefix = f"{working_folder / 'sheet.tsv'}: "  # the user does not know this sheet
+        if not str(error).startswith(prefix):
+            raise
+        raise InputError(f"{folder.path}: {str(error).removeprefix(prefix)}") from error
     listed = tuple(repertoire for repertoire in report.repertoires if repertoire.repertoire_id in folder.repertoire_ids)
     report = replace(report, repertoires=listed)  # without the one that was added
     X = open_dataset(working_folder / "cohort.h5")
@@ -190,3 +222,28 @@ def find_locus(report: PreprocessingReport) -> str | None:
     }
     known = sorted(name for name in loci if name)
     return report.cleaning.locus or (known[0] if known else None)
+
+
+@contextlib.contextmanager
+def open_output_folder(folder: Path) -> Iterator[None]:
+    """Make a folder with its parents; if the block fails, delete those that were made and are still empty.
+
+    Raises
+    ------
+    InputError
+        If the folder cannot be made.
+    """
+    new = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
+    is_done = False
+    try:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except (OSError, ValueError) as error:  # ValueError: the name contains NUL
+            raise InputError(f"{folder}: cannot be written to: {getattr(error, 'strerror', None) or error}") from error
+        yield
+        is_done = True
+    finally:
+        if not is_done:
+            for path in new:
+                with contextlib.suppress(OSError, ValueError):  # a folder that is not empty, or was not made
+                    path.rmdir()

@@ -20,7 +20,16 @@ import torch
 from joblib import effective_n_jobs
 from numpy.typing import NDArray
 
-from deeprc.airr_ml.folders import LABEL, SHEET, Folder, convert, find_locus, find_original_gene_names, read_folder
+from deeprc.airr_ml.folders import (
+    LABEL,
+    SHEET,
+    Folder,
+    convert,
+    find_locus,
+    find_original_gene_names,
+    open_output_folder,
+    read_folder,
+)
 from deeprc.airr_ml.ranking import rank_sequences
 from deeprc.benchmarking.cross_fitting import assign_mixed_folds, cross_fit
 from deeprc.benchmarking.methods import choose_methods
@@ -35,6 +44,7 @@ from deeprc.files import check_table_output, write_text
 from deeprc.groups import index_groups, pass_groups
 from deeprc.runs.repeated_messages import log_once
 from deeprc.stacking import Stack
+from deeprc.threads import count_cores
 from deeprc.training.estimator import DeepRCClassifier
 
 __all__ = ["COLUMNS", "EVIDENCE_COLUMNS", "METHODS", "NOT_APPLICABLE", "ImmuneStatePredictor", "predict_immune_states"]
@@ -217,7 +227,7 @@ class ImmuneStatePredictor:
 
     @property
     def _n_cores(self) -> int:
-        return int(effective_n_jobs(self.n_jobs))
+        return min(int(effective_n_jobs(self.n_jobs)), count_cores())
 
     def _get_training(self) -> _Training:
         if self._training is None:
@@ -362,19 +372,16 @@ def _predict_folders(
     """Check all folders, train, predict, and write the tables; see `predict_immune_states`."""
     name = read_folder(train_dir, labelled=True, group_by=predictor.group_by).name
     _check_test_folders([read_folder(test_dir, labelled=False) for test_dir in test_dirs], out)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{out}: cannot be written to: {error.strerror or error}") from error
     kinds = {"test_predictions": COLUMNS, "important_sequences": COLUMNS, "evidence": EVIDENCE_COLUMNS}
     predictions_path, sequences_path, evidence_path = paths = tuple(out / f"{name}_{kind}.tsv" for kind in kinds)
-    for path, columns in zip(paths, kinds.values(), strict=True):
-        check_table_output(path, columns)
-    predictor.fit(train_dir)
-    predictions = pd.concat([predictor.predict_proba(test_dir) for test_dir in test_dirs], ignore_index=True)
-    for path, table in zip(paths, (predictions, predictor.important_sequences_, predictor.evidence_), strict=True):
-        assert table is not None
-        write_text(path, table.to_csv(sep="\t", index=False, lineterminator="\n"))
+    with open_output_folder(out):
+        for path, columns in zip(paths, kinds.values(), strict=True):
+            check_table_output(path, columns)
+        predictor.fit(train_dir)
+        predictions = pd.concat([predictor.predict_proba(test_dir) for test_dir in test_dirs], ignore_index=True)
+        for path, table in zip(paths, (predictions, predictor.important_sequences_, predictor.evidence_), strict=True):
+            assert table is not None
+            write_text(path, table.to_csv(sep="\t", index=False, lineterminator="\n"))
     return predictions_path, sequences_path, evidence_path
 
 

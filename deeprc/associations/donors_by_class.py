@@ -200,9 +200,10 @@ def _note_repeated_donors(metadata: pd.DataFrame) -> list[str]:
     donors = DonorColumn.choose(metadata, None).index_if_known()
     if donors is None or len(np.unique(donors)) == len(donors):
         return []
+    n_donors = format_count(len(np.unique(donors)), "donor")
     return [
-        f"by the sheet, {len(donors):,} repertoires come from {len(np.unique(donors)):,} donors, but each repertoire "
-        "counts as a donor: p-values are too small; `group_by` counts donors"
+        f"by the sheet, {len(donors):,} repertoires come from {n_donors}, but each repertoire counts as a donor: "
+        "p-values are too small; `group_by` counts donors"
     ]
 
 

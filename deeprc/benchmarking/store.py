@@ -15,7 +15,16 @@ import yaml
 
 from deeprc.benchmarking.jobs import Job, Outcome
 from deeprc.benchmarking.search import Setting
-from deeprc.documents import AnyFloat, abbreviate, check_format, read_json, read_yaml, to_plain, validate
+from deeprc.documents import (
+    NOT_ALLOWED_IN_TEXT,
+    AnyFloat,
+    abbreviate,
+    check_format,
+    read_json,
+    read_yaml,
+    to_plain,
+    validate,
+)
 from deeprc.errors import InputError
 from deeprc.evaluation.scoring import choose_scoring
 from deeprc.evaluation.scoring_base import Scoring
@@ -68,8 +77,8 @@ class ResultStore:
     Raises
     ------
     InputError
-        If the folder is not empty and `resume` is not set, if it has a benchmark with other settings, or if a link in
-        it leads out of it.
+        If the folder is not empty and `resume` is not set, if it has a benchmark with other settings, if a link in it
+        leads out of it, or if a path in `header` cannot be written as text.
     """
 
     def __init__(
@@ -79,6 +88,10 @@ class ResultStore:
         self._memory: dict[str, Outcome] = {}
         if folder is None:
             return
+        for name in ("cohort", "preset"):
+            if NOT_ALLOWED_IN_TEXT.search(path := header.get(name, "")):
+                expected = f"{kind.file_name} holds this path; expected UTF-8 without control characters"
+                raise InputError(f"{abbreviate(path)}: {expected}")
         earlier = read_header(folder, kind) if resume and holds_benchmark(folder, kind) else None
         if earlier is None:
             check_new_folder(folder, hint="continue it with `resume`, or " if holds_benchmark(folder, kind) else "")

@@ -27,7 +27,7 @@ class _Command(click.Command):
             elif argument == _SEVERAL:
                 taking = True
                 if index + 1 == len(args) or args[index + 1].startswith("-"):
-                    repeated.append(argument)  # no value: click shows the error
+                    raise click.BadOptionUsage(_SEVERAL, f"Option {_SEVERAL!r} requires an argument.", ctx)
             elif taking and not argument.startswith("-"):
                 repeated += [_SEVERAL, argument]
             else:
@@ -55,7 +55,11 @@ class _Command(click.Command):
     help="One or several folders with repertoires to predict.",
 )
 @click.option(
-    "--out_dir", required=True, metavar="DIR", help="The folder for the tables; it is created if it does not exist."
+    "--out_dir",
+    "output",
+    required=True,
+    metavar="DIR",
+    help="The folder for the tables; it is created if it does not exist.",
 )
 @click.option("--n_jobs", type=int, default=1, show_default=True, help="Number of cores to use; -1: all cores.")
 @click.option(
@@ -79,7 +83,7 @@ class _Command(click.Command):
 def airr_ml(
     train_dir: str,
     test_dirs: tuple[str, ...],
-    out_dir: str,
+    output: str,
     n_jobs: int,
     device: str,
     method: str,
@@ -100,6 +104,6 @@ def airr_ml(
     from deeprc.airr_ml import predict_immune_states
 
     options: dict[str, Any] = {"method": method, "locus": locus, "group_by": group_by, "seed": seed}
-    paths = predict_immune_states(train_dir, test_dirs, out_dir, n_jobs=n_jobs, device=device, **options)
+    paths = predict_immune_states(train_dir, test_dirs, output, n_jobs=n_jobs, device=device, **options)
     for path in paths:
         click.echo(f"Wrote {path}")

@@ -103,7 +103,7 @@ def name_flags(text: str) -> str:
         if option is None:
             return match[0]
         flag = next(name for name in option.opts if name.startswith("--"))
-        return flag if match[2] is None or option.is_flag else f"{flag} {match[2]}"
+        return flag if match[2] is None or option.is_flag else f"{flag} {match[2] or repr('')}"
 
     return PARAMETER.sub(as_option, text)
 

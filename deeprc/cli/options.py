@@ -41,10 +41,21 @@ def parse_folds(_: click.Context, parameter: click.Parameter, text: str) -> int 
         raise click.BadParameter(f"{expected}, found {text!r}", param=parameter) from None
 
 
-def _split_names(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the different names in texts, which may be lists with commas; names in double quotes may have commas."""
-    names = (name.strip() for text in texts for name in next(csv.reader([text], skipinitialspace=True), []))
-    return tuple(dict.fromkeys(name for name in names if name))
+def _split_names(_: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the different names in texts, which may be lists with commas; names in double quotes may have commas.
+
+    A text without any name is an error: if a shell variable is empty, nobody wants to go on without the option.
+    """
+    names = list[str]()
+    for text in texts:
+        try:
+            listed = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
+        except csv.Error:  # a line break
+            listed = []
+        if not any(listed):
+            raise click.BadParameter(f"expected names of columns, found {text!r}", param=parameter)
+        names += filter(None, listed)
+    return tuple(dict.fromkeys(names))
 
 
 def _check_settings(ctx: click.Context, _: click.Parameter, settings: tuple[str, ...]) -> tuple[str, ...]:

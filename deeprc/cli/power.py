@@ -115,6 +115,8 @@ def power(
         scheduler=scheduler,
     )
     names = split_names(methods)
+    if methods and not names:
+        raise InputError(f"`methods={', '.join(methods)!r}`: expected names of methods")
     advice = "Continue with the same command and --resume."
     with nullcontext() if output is None else show_how_to_continue(advice, get_jobs_folder(output)):
         if container is None:

@@ -31,7 +31,7 @@ def read_folds(path: Path, repertoire_ids: NDArray[np.object_]) -> NDArray[np.in
         If the file cannot be read, lists an id twice or one that the cohort lacks, or its folds are not 0, 1, 2, ...
     """
     try:
-        content = read_limited(path, limit=_MAX_BYTES, expected="a table of folds")
+        content = read_limited(path, limit=_MAX_BYTES, expected="a table of folds, a number, or leave-one-out:COLUMN")
         table = pd.read_csv(io.BytesIO(content), sep="\t", dtype=str, keep_default_na=False)
     except InputError:
         raise

@@ -40,6 +40,7 @@ from deeprc.evaluation.cohort_cautions import find_divided_donor_cautions
 from deeprc.evaluation.donors import DonorColumn
 from deeprc.evaluation.splits import assign_folds
 from deeprc.groups import index_groups
+from deeprc.jobs import check_scheduler
 from deeprc.permutations import permute_labels
 from deeprc.power.curve import LearningCurve
 from deeprc.power.extrapolation import LateCurve, PowerLaw, fit_late_curves, fit_power_law, fit_power_laws
@@ -177,6 +178,8 @@ def measure_learning_curve(
         If an argument cannot be used, or a fit fails.
     """
     options = PowerOptions() if options is None else options
+    if options.benchmark.scheduler is not None:
+        check_scheduler(options.benchmark.scheduler)
     dataset = cohort if isinstance(cohort, RepertoireDataset) else open_dataset(cohort)
     full_plan = _make_full_plan(dataset, target, methods, options)
     n_draws = options.n_draws

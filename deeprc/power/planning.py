@@ -34,6 +34,7 @@ from deeprc.datasets.simulation.cohort_settings import MAX_REPERTOIRES, MAX_SEQU
 from deeprc.documents import abbreviate
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_intervals import compute_fold_aucs_interval
+from deeprc.jobs import check_scheduler
 from deeprc.power.subsampling import Fit, make_header, run_fits
 from deeprc.training.motif_start import MIN_DONORS
 from deeprc.training.search_outputs import MIN_MEMBERS
@@ -339,6 +340,8 @@ def simulate_study(
         If a parameter is out of range, or if a fit fails.
     """
     options = BenchmarkOptions() if options is None else options
+    if options.scheduler is not None:
+        check_scheduler(options.scheduler)
     if not 1 <= n_cohorts <= _MAX_COHORTS:
         raise InputError(f"`n_cohorts={abbreviate(n_cohorts)}`: expected 1 to {_MAX_COHORTS:,}")
     simulated = study.shrink(_MAX_SEQUENCES)

@@ -22,7 +22,7 @@ from deeprc.evaluation.folds_from_column import list_left_out_values
 from deeprc.evaluation.motif_stability import count_motifs
 from deeprc.evaluation.splits import N_FOLDS
 from deeprc.evaluation.stored_tables import read_start_motifs
-from deeprc.files import name_write_errors, write_text
+from deeprc.files import check_output_path, name_write_errors, write_text
 from deeprc.jobs import Workers, get_result, run_jobs
 from deeprc.notebook_html import render_details, render_interval, render_table
 from deeprc.progress import open_step
@@ -223,6 +223,8 @@ def _write_results(
     column, metadata = prepared.header.left_out, prepared.dataset.metadata
     left_out = [] if column is None else list_left_out_values(metadata, column, prepared.header.cohort)
     fold_table = make_folds_table(fold_predictions, left_out)
+    for name in ("predictions.tsv", "folds.tsv", "motifs.tsv", "warnings.json", "metrics.json"):
+        check_output_path(folder / name)  # before the old metrics are deleted
     with name_write_errors(folder / "metrics.json"):
         (folder / "metrics.json").unlink(missing_ok=True)
     save_predictions(folder / "predictions.tsv", predictions)

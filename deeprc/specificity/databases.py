@@ -18,6 +18,7 @@ import pandas as pd
 from deeprc.datasets.container import is_container
 from deeprc.datasets.genes import normalise_genes
 from deeprc.datasets.readers.text import read_text
+from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError, join_names
 
 __all__ = [
@@ -43,7 +44,7 @@ _LETTERS = "[ACDEFGHIKLMNPQRSTVWY]+"
 _MOSTLY = 0.5
 _MIN_RESIDUES = 3
 _MAX_BYTES = 1 << 30
-_CONTROLS = r"[\x00-\x1f\x7f-\x9f]+"  # control characters would steer a terminal
+_CONTROLS = f"{CONTROL_CHARACTERS.pattern}+"
 
 
 @dataclass(frozen=True)

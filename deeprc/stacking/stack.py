@@ -25,6 +25,7 @@ from deeprc.datasets.cache import digest_with_genes
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.known_repertoires import KnownRepertoires, identify_repertoires
 from deeprc.device import resolve_device
+from deeprc.documents import validate
 from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier, collect_fitted_state
 from deeprc.groups import validate_groups
@@ -305,6 +306,8 @@ class Stack(BinaryClassifier):
         stack_arrays = {name: array for name, array in arrays.items() if "." not in name}
         self.positive_class_, self.training_identities_ = "", np.array([], dtype=str)  # files of earlier versions
         super()._restore(stack_arrays, {name: value for name, value in values.items() if name != "members_"})
+        for name in ("target_", "positive_class_"):
+            validate(getattr(self, name, None), str, name)
         self._members = restore_members(arrays, values["members_"]["value"])
         centres, scales, weights, intercept = (arrays[f"combination.{field.name}"] for field in fields(Combination))
         self.combination_ = Combination(centres, scales, weights, intercept.item())

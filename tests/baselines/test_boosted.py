@@ -211,12 +211,23 @@ def test_a_file_that_was_changed_is_refused(
         BoostedTrees.load(tmp_path / "changed.safetensors")
 
 
-def test_a_depth_that_is_none_is_refused(model: BoostedTrees, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "holder", "message"),
+    [
+        ("depth_", {"value": 0}, "depth: expected a whole number of at least 1, found 0"),
+        ("baseline_", {"value": {}}, "baseline: expected a finite number, found {}"),
+        ("baseline_", {"value": float("nan")}, "baseline: expected a finite number, found nan"),
+        ("v_names_", {"value": 3}, "v_names_: expected texts, found 3"),
+    ],
+)
+def test_a_value_that_was_changed_is_refused(
+    model: BoostedTrees, tmp_path: Path, name: str, holder: dict[str, object], message: str
+) -> None:
     model.save(tmp_path / "model.safetensors")
     with safe_open(tmp_path / "model.safetensors", framework="np") as file:
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
         body = json.loads(file.metadata()["deeprc"])
-    body["values"]["depth_"]["value"] = 0
+    body["values"][name] = holder
     save_file(arrays, tmp_path / "changed.safetensors", {"deeprc": json.dumps(body)})
-    with pytest.raises(InputError, match="depth: expected a whole number of at least 1, found 0"):
+    with pytest.raises(InputError, match=f"is damaged: {message}"):
         BoostedTrees.load(tmp_path / "changed.safetensors")

@@ -17,6 +17,7 @@ import deeprc
 from deeprc.baselines.burden import BurdenTest
 from deeprc.baselines.gapped import GappedKmerLogisticRegression
 from deeprc.baselines.knn import KNN, KNNRegressor
+from deeprc.baselines.logistic import LogisticRegression
 from deeprc.baselines.logistic_mil import LogisticMIL
 from deeprc.baselines.public_clones import PublicClones
 from deeprc.baselines.svm import SVM, SVMRegressor
@@ -25,6 +26,7 @@ from deeprc.errors import InputError
 
 MODELS: dict[str, Callable[[], Any]] = {
     "gapped": lambda: GappedKmerLogisticRegression(k=2, max_gap=0),
+    "logistic": lambda: LogisticRegression(kmer_offsets=(0, 1)),
     "svm": lambda: SVM(kmer_offsets=(0, 1)),
     "regressor": lambda: SVMRegressor(kmer_offsets=(0, 1)),
     "neighbours": lambda: KNNRegressor(kmer_offsets=(0, 1)),
@@ -189,3 +191,47 @@ def test_a_parameter_out_of_range_is_refused(saved: Callable[[str], tuple[type, 
     message = r"changed\.safetensors: is damaged: max_gap: expected a whole number from 0 to 4, found -1$"
     with pytest.raises(InputError, match=message):
         kind.load(tmp_path / "changed.safetensors")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("n_neighbors", ["abc", ["x"], 0, None, 1.5])
+def test_a_damaged_number_of_neighbours_is_refused(
+    saved: Callable[[str], tuple[type, Path]], tmp_path: Path, n_neighbors: object
+) -> None:
+    kind, path = saved("neighbours")
+    with safe_open(path, framework="np") as file:
+        arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (no mapping)
+        header = json.loads(file.metadata()["deeprc"])
+    header["parameters"]["n_neighbors"] = n_neighbors
+    save_file(arrays, tmp_path / "changed.safetensors", {"deeprc": json.dumps(header)})
+    with pytest.raises(InputError, match="is damaged: n_neighbors: expected a whole number of at least 1"):
+        kind.load(tmp_path / "changed.safetensors")
+
+
+@pytest.mark.parametrize("name", ["v_names_", "j_names_"])
+def test_missing_names_of_genes_are_refused(
+    saved: Callable[[str], tuple[type, Path]], tmp_path: Path, name: str
+) -> None:
+    kind, path = saved("gapped")
+    with safe_open(path, framework="np") as file:
+        arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (no mapping)
+        header = json.loads(file.metadata()["deeprc"])
+    del header["values"][name]
+    save_file(arrays, tmp_path / "changed.safetensors", {"deeprc": json.dumps(header)})
+    with pytest.raises(InputError, match=f"is damaged: {name}: expected texts, found None"):
+        kind.load(tmp_path / "changed.safetensors")
+
+
+@pytest.mark.parametrize("offsets", ["abc", 7, [], [0, 10**20], [0, None], {"a": 1}, [list(range(7))]])
+@pytest.mark.parametrize("model", ["logistic", "svm", "neighbours"])
+def test_a_damaged_spacing_is_refused(
+    saved: Callable[[str], tuple[type, Path]], tmp_path: Path, model: str, offsets: object
+) -> None:
+    kind, path = saved(model)
+    with safe_open(path, framework="np") as file:
+        arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (no mapping)
+        header = json.loads(file.metadata()["deeprc"])
+    header["parameters"]["kmer_offsets"] = offsets
+    changed = tmp_path / "changed.safetensors"
+    save_file(arrays, changed, {"deeprc": json.dumps(header)})
+    with pytest.raises(InputError, match="is damaged: kmer_offsets: expected 1 to 6 whole numbers that rise from 0"):
+        kind.load(changed)

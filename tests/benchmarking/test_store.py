@@ -69,6 +69,17 @@ def files(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
+@pytest.mark.parametrize("name", ["cohort", "preset"])
+@pytest.mark.parametrize("path", ["a\udcff.h5", "a\x1b[0m.h5"])
+def test_a_path_that_no_text_can_hold_is_refused_before_anything_is_written(
+    tmp_path: Path, name: str, path: str
+) -> None:
+    with pytest.raises(InputError, match=r"benchmark\.yaml holds this path; expected UTF-8 without control characters"):
+        ResultStore(tmp_path / "a", {**HEADER, name: path})
+    assert not (tmp_path / "a").exists()
+    ResultStore(None, {**HEADER, name: path})
+
+
 def test_outcomes_are_kept_exactly_in_one_file_each(tmp_path: Path) -> None:
     store = ResultStore(tmp_path / "a" / "b", HEADER)
     assert store.get(JOB) is None

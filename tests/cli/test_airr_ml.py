@@ -105,8 +105,8 @@ def test_the_files_to_the_letter(place: Path, tmp_path: Path, deeprc: Deeprc) ->
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--train_dir {t} --test_dirs --out_dir {o}", "--test_dirs"),
-        ("--train_dir {t} --out_dir {o} --test_dirs", "--test_dirs"),
+        ("--train_dir {t} --test_dirs --out_dir {o}", "Option '--test_dirs' requires an argument"),
+        ("--train_dir {t} --out_dir {o} --test_dirs", "Option '--test_dirs' requires an argument"),
         ("--train_dir {t} --out_dir {o}", "--test_dirs"),
         ("--test_dirs {t} --out_dir {o}", "--train_dir"),
         ("{t} --train_dir {t} --test_dirs {t} --out_dir {o}", "unexpected extra argument"),
@@ -130,9 +130,34 @@ def test_other_files_are_not_replaced(place: Path, tmp_path: Path, deeprc: Deepr
     arguments = ["--train_dir", place / "train", "--test_dirs", place / "a", "--out_dir", tmp_path]
     code, _, errors = deeprc("airr-ml", *arguments)
     assert code == 2
-    assert "exists and is not a table of this kind" in errors
+    assert "exists and is not a table of this kind; choose another --out_dir" in errors
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert (tmp_path / name).read_text() == "precious\n"
+
+
+@pytest.mark.parametrize(
+    ("sheet", "table"),
+    [
+        ("name,label_positive\na,1\nb,0\n", None),
+        ("repertoire_id,label_positive\na,1\na,0\n", None),
+        (None, "x\ty\n1\t2\n"),
+        (None, "junction_aa\ttemplates\nCASSF\t-3\n"),
+    ],
+)
+def test_messages_name_no_option_of_other_commands(
+    tmp_path: Path, deeprc: Deeprc, sheet: str | None, table: str | None
+) -> None:
+    train = write(tmp_path / "train", range(4), labels=True)
+    if sheet is not None:
+        (train / "metadata.csv").write_text(sheet)
+    if table is not None:
+        (train / "r1.tsv").write_text(table)
+    arguments = ["--train_dir", train, "--test_dirs", train, "--out_dir", tmp_path / "out", "--method", "logistic"]
+    code, _, errors = deeprc("airr-ml", *arguments)
+    assert code == 2
+    assert errors.count("Error: ") == 1
+    assert "--" not in errors
+    assert not (tmp_path / "out").exists()
 
 
 def test_help(deeprc: Deeprc) -> None:

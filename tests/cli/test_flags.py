@@ -27,6 +27,7 @@ from deeprc.errors import show_parameters, use_parameter_renderer
         ("name it with `targets`", "name it with --target"),
         ("`methods=a=module:A`", "--methods a=module:A"),  # the longest of several names, with all of its value
         ("continue with `resume`, `allow_missing=True`", "continue with --resume, --allow-missing"),  # a flag: no value
+        ("`scheduler=`: cannot be reached", "--scheduler '': cannot be reached"),
         ("`n_jobs=0`: expected", "--n_jobs 0: expected"),
         ("`fit` first; `key: value`; `x.y`", "`fit` first; `key: value`; `x.y`"),  # no parameters
         ("`n_folds=2`: expected", "--folds 2: expected"),

@@ -168,3 +168,13 @@ def test_the_name_of_a_file_adds_no_line(deeprc: Call, tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("\tx", "\t1"))
     code, _, error = deeprc(*arguments)
     assert (code, error) == (2, f"Error: {shown % 'a'} 'abc'. --skip-bad-files leaves out files with faults\n")
+
+
+@pytest.mark.parametrize("command", ["train", "cv", "benchmark"])
+@pytest.mark.parametrize("text", ["", " ", ",", '"', '""', "a\rb"])
+def test_a_list_of_columns_without_a_name_is_refused(
+    deeprc: Callable[..., tuple[int, str, str]], command: str, text: str
+) -> None:
+    code, _, errors = deeprc(command, "c.h5", "--target", "status", "--output", "o", "--adjust-for", text)
+    assert code == 2
+    assert errors.endswith(f"Invalid value for '--adjust-for': expected names of columns, found {text!r}\n")

@@ -300,9 +300,16 @@ def test_a_workbooks_cells_of_several_lines(tmp_path):
     assert sheet.table["status"].tolist() == ["x y", "y"]
 
 
-@pytest.mark.parametrize("data", [b"ID\tx\na\0b\t1\0\n", b"\x89HDF\r\n\x1a\n\0\0ab\ncd\te\tf\n"], ids=["nul", "hdf5"])
-def test_a_binary_file_as_a_sheet(tmp_path, data):
-    with pytest.raises(InputError, match=r"m\.tsv: not a text table \("):
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"ID\tx\na\0b\t1\0\n", r"not a text table \("),
+        (b"\x89HDF\r\n\x1a\n\0\0ab\ncd\te\tf\n", "is an HDF5 file, either damaged or not a container"),
+    ],
+    ids=["nul", "hdf5"],
+)
+def test_a_binary_file_as_a_sheet(tmp_path, data, message):
+    with pytest.raises(InputError, match=rf"m\.tsv: {message}"):
         read_text_sheet(tmp_path / "m.tsv", data)
 
 

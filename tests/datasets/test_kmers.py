@@ -67,7 +67,9 @@ def test_the_number_of_threads_changes_nothing():
         numba.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("places", [(), (1, 2), (0, 0), (0, 2, 1), tuple(range(7))])
+@pytest.mark.parametrize(
+    "places", [(), (1, 2), (0, 0), (0, 2, 1), tuple(range(7)), "01", 3, None, (0, 1.5), (0, 10**30), ("0",)]
+)
 def test_places_must_rise_from_zero(places):
     with pytest.raises(InputError, match="kmer_offsets: expected 1 to 6 whole numbers that rise from 0"):
         count_kmers(np.zeros(3, np.uint8), np.array([3]), places)

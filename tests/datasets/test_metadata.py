@@ -110,9 +110,7 @@ def test_of_several_id_columns_one_without_repetitions(tmp_path):
 def test_the_id_column_can_be_named(tmp_path):
     path = write(tmp_path / "m.tsv", [["sample_id", "Barcode X"], ["a", "x1"], ["a", "x2"]])
     assert read_metadata(path, id_column="barcode_x").repertoire_ids == ("x1", "x2")
-    with pytest.raises(
-        InputError, match=r"no column 'sampleid0' for `id_column`; did you mean 'sample_id'\? Columns: "
-    ):
+    with pytest.raises(InputError, match=r"no column 'sampleid0'; did you mean 'sample_id'\? Columns: "):
         read_metadata(path, id_column="sampleid0")
 
 

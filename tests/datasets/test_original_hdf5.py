@@ -374,3 +374,12 @@ def test_texts_are_read_by_one_process_for_all_repertoires(tmp_path, monkeypatch
     assert calls == [{"metadata/sample_keys": None, "metadata/aas": None}]
     write(path, metadata__sample_keys=np.array(["x", "y", "\xe9"], object))
     assert read_original_ids(path) == ("x", "y", "\xe9")
+
+
+def test_a_file_that_may_not_be_read_is_none(tmp_path, monkeypatch):
+    def refuse(path):
+        raise PermissionError(13, "Unable to determine if file is accessible as hdf5")
+
+    (tmp_path / "r.tsv").write_text("junction_aa\nCASSF\n")
+    monkeypatch.setattr("deeprc.datasets.readers.original_hdf5.h5py.is_hdf5", refuse)
+    assert not is_original_container(tmp_path / "r.tsv")

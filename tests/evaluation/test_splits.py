@@ -242,7 +242,7 @@ def test_folds_are_read_from_a_file(tmp_path: Path, caplog: pytest.LogCaptureFix
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, "no such file; expected a table of folds"),
+        (None, "no such file; expected a table of folds, a number, or leave-one-out:COLUMN"),
         (b"", "cannot be read as a table: No columns"),
         (b"\xff\xfe\xff", "cannot be read as a table: 'utf-8' codec"),
         (b"repertoire_id\tfold\na\t0\nb\t1\t7\n", "cannot be read as a table: Error tokenizing data"),

@@ -373,6 +373,7 @@ def test_the_command_on_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str
         (["cohort.h5", "--target", "x", "--depth", "3"], "--depth cannot be combined with a CONTAINER"),
         (["cohort.h5"], "--target"),
         (["--resume"], "--resume needs --output"),
+        (["cohort.h5", "--target", "x", "--method", " ,"], "--methods ' ,': expected names of methods"),
         (["--repertoires", "4", "--depth", "9", "--witness-rate", "0.1"], "--repertoires 4: expected at least 5"),
         (["--repertoires", "40", "--depth", "9", "--witness-rate", "2"], "--witness-rate 2"),
     ],
@@ -382,3 +383,18 @@ def test_bad_calls_are_one_line(words: list[str], message: str, capsys: pytest.C
     shown = capsys.readouterr().err.strip()
     assert message in shown
     assert len(shown.splitlines()) == 1
+
+
+@pytest.mark.parametrize("planned", [True, False])
+def test_a_scheduler_that_is_not_there_leaves_no_folder(
+    cohort_factory: Callable[..., RepertoireDataset],
+    tmp_path: Path,
+    planned: bool,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("distributed")
+    study = ["--repertoires", "40", "--depth", "9", "--witness-rate", "0.1"]
+    words = study if planned else [str(cohort_factory(20, 9).container.path), "--target", "status=case"]
+    assert run(*words, "--method", "repertoire-size", "--scheduler", "nowhere", "-o", str(tmp_path / "power")) == 2
+    assert "--scheduler nowhere: cannot be reached" in capsys.readouterr().err
+    assert not (tmp_path / "power").exists()

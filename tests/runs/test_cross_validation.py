@@ -221,6 +221,18 @@ def test_a_folder_of_something_else_is_left_alone(cohort: RepertoireDataset, tmp
         validate(cohort, tmp_path / "damaged")
 
 
+@pytest.mark.parametrize("name", ["predictions.tsv", "folds.tsv", "motifs.tsv", "warnings.json"])
+def test_metrics_stay_if_another_result_cannot_be_written(
+    plain: CrossValidation, cohort: RepertoireDataset, tmp_path: Path, name: str
+) -> None:
+    shutil.copytree(plain.path, tmp_path / "cv")
+    (tmp_path / "cv" / name).unlink()
+    (tmp_path / "cv" / name).mkdir()
+    with pytest.raises(InputError, match=f"cv/{name}: is a folder; expected the name of a file to write"):
+        validate(cohort, tmp_path / "cv", **PLAIN)
+    assert (tmp_path / "cv" / "metrics.json").read_bytes() == (plain.path / "metrics.json").read_bytes()
+
+
 def test_no_metrics_stand_beside_predictions_of_another_call(
     plain: CrossValidation, cohort: RepertoireDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.specificity import read_database
+from deeprc.specificity.databases import read_sequences
 
 VDJDB = (
     "gene\tcdr3\tspecies\tantigen.epitope\tantigen.gene\tantigen.species\tv.segm\tj.segm\n"
@@ -118,7 +120,17 @@ def test_a_damaged_table_is_refused(tmp_path: Path) -> None:
         read_database(path)
 
 
+def test_a_damaged_container_is_told_from_a_table(cohort: RepertoireDataset, tmp_path: Path) -> None:
+    path = tmp_path / "cut.h5"
+    path.write_bytes(Path(cohort.container.path).read_bytes()[:5000])
+    for read in (read_sequences, read_database):
+        with pytest.raises(InputError, match=r"cut\.h5: is an HDF5 file, either damaged or not a container"):
+            read(path)
+
+
 def test_names_cannot_steer_a_terminal(tmp_path: Path) -> None:
     path = tmp_path / "own.tsv"
     path.write_text("junction_aa\tantigen_organism\nCASSF\tC\x1b]0;t\x07MV\n")
     assert read_database(path)["antigen_organism"].tolist() == ["C ]0;t MV"]
+    path.write_text("junction_aa\tantigen_organism\nCASSF\tC\u202e\u2066MV\n", encoding="utf-8")  # reverses the line
+    assert read_database(path)["antigen_organism"].tolist() == ["C MV"]

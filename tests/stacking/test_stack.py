@@ -232,6 +232,20 @@ def test_a_damaged_file_is_refused(stack: Stack, tmp_path: Path, change: dict[st
         Stack.load(path)
 
 
+@pytest.mark.parametrize("name", ["target_", "positive_class_"])
+@pytest.mark.parametrize("value", [7, ["a"], {"a": 1}, None, "a\x1b[0m"])
+def test_a_damaged_name_of_the_target_is_refused(stack: Stack, tmp_path: Path, name: str, value: object) -> None:
+    path = tmp_path / "stack.safetensors"
+    stack.save(path)
+    with safe_open(path, framework="np") as file:
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+        body = json.loads(file.metadata()["deeprc"])
+    body["values"][name] = {"value": value}
+    save_file(arrays, path, {"deeprc": json.dumps(body)})
+    with pytest.raises(InputError, match=f"is damaged: {name}: expected text"):
+        Stack.load(path)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -255,6 +256,26 @@ def test_files_that_are_no_recipe(tmp_path: Path, content: bytes | None, message
     with pytest.raises(InputError, match=message) as error:
         load(str(path))
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (r'signals: [{name: "\e[31m", motifs: [A], witness_rate: 0.1}]', r"signals: name: {} '\x1b[31m'"),
+        (r'signals: [{name: "\u202e", kind: clones, n_clones: 3, burden: 1}]', r"signals: name: {} '\u202e'"),
+        (r'signals: [{name: "a\0", motifs: [A], witness_rate: 0.1}]', r"signals: name: {} 'a\x00'"),
+        (r'signals: [{name: "\ud800", motifs: [A], witness_rate: 0.1}]', r"signals: name: {} '\ud800'"),
+        (r'name: "a\tb"', r"name: {} 'a\tb'"),
+    ],
+)
+def test_names_that_no_container_can_hold_are_refused_before_simulating(
+    tmp_path: Path, content: str, found: str
+) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_text(f"n_repertoires: 2\n{content}\n")
+    message = found.format("expected text without control characters, found")
+    with pytest.raises(InputError, match=f"^{re.escape(f'{path}: {message}')}$"):
+        load_recipe(str(path))
 
 
 def test_an_unknown_recipe_is_refused_with_the_nearest_name() -> None:
