@@ -1,12 +1,13 @@
 """Input and result of the fit of a branch: training repertoires, and the branch with its cross-fitted scores.
 
-Letters: B repertoires, T outputs.
+Letters: B repertoires, n of them with a label for an output; T outputs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,39 @@ class TrainingCohort:
     labels: Floats
     tasks: Sequence[Task]
     groups: NDArray[np.int64] | None = None
+
+    def list_output_targets(self) -> list[OutputTarget]:
+        """Return what each of the T outputs is to predict."""
+        targets = []
+        for task, labels in zip(self.tasks, self.labels.T, strict=True):
+            rows = np.flatnonzero(~np.isnan(labels))
+            numbers = labels[rows]  # numbers, or indices of classes
+            if task.kind == "regression":
+                targets.append(OutputTarget(rows, (numbers - task.mean) / task.scale, is_number=True))
+            elif task.kind == "binary":
+                targets.append(OutputTarget(rows, numbers, is_number=False))
+            else:
+                classes = range(len(task.classes))
+                targets += [OutputTarget(rows, (numbers == c).astype(np.float64), is_number=False) for c in classes]
+        return targets
+
+
+class OutputTarget(NamedTuple):
+    """The repertoires with a label for an output, and what it is to predict.
+
+    Attributes
+    ----------
+    rows
+        Rows of these repertoires, (n,).
+    values
+        Standardised numbers or, for a class, 1 if the repertoire is of it and 0 otherwise, (n,).
+    is_number
+        Whether the values are numbers.
+    """
+
+    rows: NDArray[np.int64]
+    values: Floats
+    is_number: bool
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +20,6 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from deeprc.arrays import Floats
-from deeprc.baselines.elastic_net import fit_elastic_net_path
 from deeprc.baselines.inner_folds import assign_grouped_folds
 from deeprc.branches.cohort import FittedBranch, TrainingCohort
 from deeprc.branches.composition import CompositionBranch
@@ -30,11 +28,10 @@ from deeprc.branches.composition_models import Models, list_models
 from deeprc.branches.donors import count_standard_errors, count_units
 from deeprc.branches.frequencies import has_families
 from deeprc.branches.linear_function import LinearFunction, ModelKind
+from deeprc.branches.slopes import compute_baseline_losses, fit_slopes
 from deeprc.compilation import open_threads
 from deeprc.datasets.cache import digest_with_genes
-from deeprc.outputs import get_output_slices
 from deeprc.progress import track
-from deeprc.tasks import Task
 from deeprc.threads import limit_blas_threads
 
 __all__ = ["fit_composition"]
@@ -54,8 +51,6 @@ In so few repertoires the search finds strong motifs only; otherwise the network
 
 _EXTRA_EVIDENCE = 0.5
 """Models of expanded clones, and of clonal families, need so many more standard errors: each is one more choice."""
-
-_SLOPE_PENALTY = 1e-2  # factor of the squared slope for standardised scores
 
 
 def fit_composition(cohort: TrainingCohort, *, with_counts: bool = True) -> FittedBranch | None:
@@ -82,11 +77,8 @@ def fit_composition(cohort: TrainingCohort, *, with_counts: bool = True) -> Fitt
 def _fit_branch(cohort: TrainingCohort, features: CompositionFeatures) -> FittedBranch | None:
     """Return the branch that is learned from these features; None if it predicts no output."""
     n_outputs = sum(task.n_outputs for task in cohort.tasks)
-    models: list[_FittedOutput | None] = []
-    for column, task in enumerate(cohort.tasks):
-        models += _fit_task(features, cohort, cohort.labels[:, column], task)
-    assert len(models) == n_outputs == get_output_slices(cohort.tasks)[-1].stop
-    fitted = [(output, model) for output, model in enumerate(models) if model is not None]
+    models = enumerate(_fit_models(features, cohort))
+    fitted = [(output, model) for output, model in models if model is not None]
     if not fitted:
         return None
     clear = [(output, model) for output, model in fitted if model.is_clear]
@@ -142,32 +134,19 @@ def _make_branch(
     return branch
 
 
-def _fit_task(
-    features: CompositionFeatures, cohort: TrainingCohort, labels: Floats, task: Task
-) -> list[_FittedOutput | None]:
-    """Return the model of each output of a task; None for an output that cannot be predicted."""
-    known = np.flatnonzero(~np.isnan(labels))
-    numbers = labels[known]  # numbers, or indices of classes
-    is_number = task.kind == "regression"
-    groups = None if cohort.groups is None else cohort.groups[known]
-    digests = np.array(digest_with_genes(cohort.dataset))[known].tolist()
-    n_repeats = _N_REPEATS_IF_SMALL if len(known) <= _SMALL_COHORT else 1
-    n_folds = _N_FOLDS_IF_LARGE if len(known) > _LARGE_COHORT else _N_FOLDS
-    if is_number:
-        targets = [(numbers - task.mean) / task.scale]
-    elif task.kind == "binary":
-        targets = [numbers]
-    else:
-        targets = [(numbers == index).astype(np.float64) for index in range(len(task.classes))]
-
-    models = []
-    for target in targets:
-        strata = _assign_quarters(numbers) if is_number else target.astype(np.int64)
+def _fit_models(features: CompositionFeatures, cohort: TrainingCohort) -> Iterator[_FittedOutput | None]:
+    """Yield the model of each output; None for an output that cannot be predicted."""
+    digests = np.array(digest_with_genes(cohort.dataset))
+    for known, target, is_number in cohort.list_output_targets():
+        groups = None if cohort.groups is None else cohort.groups[known]
+        n_repeats = _N_REPEATS_IF_SMALL if len(known) <= _SMALL_COHORT else 1
+        n_folds = _N_FOLDS_IF_LARGE if len(known) > _LARGE_COHORT else _N_FOLDS
+        strata = _assign_quarters(target) if is_number else target.astype(np.int64)
         folds = [
-            assign_grouped_folds(digests, strata, n_folds, groups=groups, repeat=repeat) for repeat in range(n_repeats)
+            assign_grouped_folds(digests[known].tolist(), strata, n_folds, groups=groups, repeat=repeat)
+            for repeat in range(n_repeats)
         ]
-        models.append(_fit_output(_OutputData(features, known, folds, groups, is_number), target))
-    return models
+        yield _fit_output(_OutputData(features, known, folds, groups, is_number), target)
 
 
 def _assign_quarters(numbers: Floats) -> NDArray[np.int64]:
@@ -315,27 +294,8 @@ def _score_fold(data: _OutputData, models: Models, target: Floats, folds: NDArra
 
 def _fit_slope(scores: Floats, target: Floats, is_number: bool) -> tuple[float, Floats]:
     """Return the best slope of the scores, at least 0, and the decrease of each repertoire's loss, (n,)."""
-    spread = float(scores.std())
-    if spread == 0:
+    fitted = fit_slopes(scores[:, None], target, is_number=is_number)
+    slope = float(fitted.slopes[0])
+    if slope <= 0:
         return 0.0, np.zeros(len(scores))
-    fit = _calibrate_numbers if is_number else _calibrate_classes
-    slope, loss_decreases = fit((scores - scores.mean()) / spread, target)
-    return (slope / spread, loss_decreases) if slope > 0 else (0.0, np.zeros(len(scores)))
-
-
-def _calibrate_numbers(standard: Floats, target: Floats) -> tuple[float, Floats]:
-    """Return the slope of the scores, and each repertoire's loss by the mean minus that by the scores, (n,)."""
-    centred = target - target.mean()
-    slope = float(standard @ centred) / (len(standard) + _SLOPE_PENALTY)
-    return slope, 0.5 * (centred**2 - (centred - slope * standard) ** 2)
-
-
-def _calibrate_classes(standard: Floats, target: Floats) -> tuple[float, Floats]:
-    """Return the slope of the scores, and each repertoire's loss by the class shares minus that by the scores, (n,)."""
-    path = partial(fit_elastic_net_path, l1_ratio=0.0, scale="common")
-    (solution,) = path(standard[:, None], target == 1, [1 / _SLOPE_PENALTY])
-    slope = float(solution.coefficients.sum())
-    log_odds = slope * standard + solution.intercept
-    share = float(target.mean())
-    baseline_losses = -np.log(np.where(target == 1, share, 1 - share))
-    return slope, baseline_losses - (np.logaddexp(0, log_odds) - target * log_odds)
+    return slope, compute_baseline_losses(target, is_number=is_number) - fitted.losses

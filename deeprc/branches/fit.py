@@ -11,6 +11,7 @@ from deeprc.branches.clones_fit import fit_clones
 from deeprc.branches.cohort import FittedBranch, TrainingCohort
 from deeprc.branches.composition import CompositionBranch
 from deeprc.branches.composition_fit import fit_composition
+from deeprc.branches.joint_use import adds_to
 from deeprc.config import NetworkConfig
 from deeprc.documents import abbreviate, validate
 from deeprc.errors import InputError
@@ -29,7 +30,8 @@ _TYPES: Mapping[str, type[Branch]] = {
 def fit_branches(config: NetworkConfig, cohort: TrainingCohort) -> list[FittedBranch]:
     """Fit all branches, and return those that predict held-out repertoires; there may be none.
 
-    Doubtful branches are returned only if no branch is clear.
+    Doubtful branches are returned only if no branch is clear. Clones are returned beside a clear composition only if
+    they add to it, see `adds_to`.
 
     Parameters
     ----------
@@ -38,12 +40,13 @@ def fit_branches(config: NetworkConfig, cohort: TrainingCohort) -> list[FittedBr
     cohort
         Repertoires to learn from; test repertoires are never among them.
     """
-    fits_or_none = [
-        fit_composition(cohort, with_counts=config.composition_counts) if config.composition else None,
-        fit_clones(cohort) if config.clones else None,
-    ]
-    fitted = [fit for fit in fits_or_none if fit is not None]
-    return [fit for fit in fitted if not fit.branch.is_doubtful] or fitted
+    composition = fit_composition(cohort, with_counts=config.composition_counts) if config.composition else None
+    clones = fit_clones(cohort) if config.clones else None
+    fitted = [fit for fit in (composition, clones) if fit is not None]
+    clear = [fit for fit in fitted if not fit.branch.is_doubtful]
+    if len(clear) == 2 and not adds_to(*clear, cohort):
+        return clear[:1]
+    return clear or fitted
 
 
 def describe_fits(fitted: Sequence[FittedBranch], config: NetworkConfig, tasks: Sequence[Task]) -> str:

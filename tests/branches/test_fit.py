@@ -67,11 +67,24 @@ def test_a_doubtful_branch_is_used_if_no_other_is(
 ) -> None:
     clear, doubtful = make_fit("composition", 0.1), make_fit("composition", 0.02, is_doubtful=True)
     monkeypatch.setattr(fit, "fit_clones", lambda _: of_clones)
+    monkeypatch.setattr(fit, "adds_to", lambda *_: True)
     cohort = cast("TrainingCohort", None)
     monkeypatch.setattr(fit, "fit_composition", lambda _, with_counts: doubtful)
     assert fit_branches(NetworkConfig(), cohort) == [doubtful if of_clones is None else of_clones]
     monkeypatch.setattr(fit, "fit_composition", lambda _, with_counts: clear)
     assert fit_branches(NetworkConfig(), cohort) == [clear, *([of_clones] if of_clones else [])]
+
+
+@pytest.mark.parametrize("composition_is_doubtful", [False, True])
+def test_clones_that_add_nothing_to_a_clear_composition_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, composition_is_doubtful: bool
+) -> None:
+    composition, clones = make_fit("composition", 0.1, is_doubtful=composition_is_doubtful), make_fit("clones", 0.3)
+    monkeypatch.setattr(fit, "fit_composition", lambda _, with_counts: composition)
+    monkeypatch.setattr(fit, "fit_clones", lambda _: clones)
+    monkeypatch.setattr(fit, "adds_to", lambda used, further, _: (used, further) != (composition, clones))
+    cohort = cast("TrainingCohort", None)
+    assert fit_branches(NetworkConfig(), cohort) == [clones if composition_is_doubtful else composition]
 
 
 def test_no_branch_was_sought() -> None:
