@@ -61,7 +61,7 @@ def attention(
 
     \b
       contribution       what the sequence adds to the log-odds of the positive class (also with --class)
-      through_...        the part of the contribution through each branch, if the network has several
+      through_BRANCH     the part of the contribution through each branch, if the network has several
       response           the log-odds if the sequence had all the attention
       attention_weight   its weight in the average over the repertoire; the weights sum to 1
       attention_rank     its rank by this weight

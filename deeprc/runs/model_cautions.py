@@ -107,7 +107,7 @@ def find_doubtful_branch_cautions(model: Model) -> Iterator[Caution]:
     text = (
         f"{where} evidence for the branch {' and '.join(names)} is weak: it may be chance that it predicts left-out "
         "repertoires. Of cohorts without any signal, about one in three with fewer than 50 donors gets such a branch, "
-        "and about one in six with more."
+        "and about one in ten with more."
     )
     details = {"n": n, "n_models": len(members), "branches": names}
     yield Caution("warning", text, "branches", DOUBTFUL_BRANCH, details)

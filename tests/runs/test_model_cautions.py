@@ -97,7 +97,7 @@ def test_a_branch_with_weak_evidence() -> None:
     assert caution.text == (
         "The evidence for the branch composition is weak: it may be chance that it predicts left-out repertoires. Of "
         "cohorts without any signal, about one in three with fewer than 50 donors gets such a branch, and about one in "
-        "six with more."
+        "ten with more."
     )
     assert (caution.level, caution.section, caution.name) == ("warning", "branches", "doubtful-branch")
     (caution,) = find_doubtful_branch_cautions(make_doubtful_model(True, None, False))
