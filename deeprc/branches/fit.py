@@ -44,7 +44,7 @@ def fit_branches(config: NetworkConfig, cohort: TrainingCohort) -> list[FittedBr
     clones = fit_clones(cohort) if config.clones else None
     fitted = [fit for fit in (composition, clones) if fit is not None]
     clear = [fit for fit in fitted if not fit.branch.is_doubtful]
-    if len(clear) == 2 and not adds_to(*clear, cohort):
+    if len(clear) == 2 and not adds_to(clear[0], clear[1], cohort):
         return clear[:1]
     return clear or fitted
 
