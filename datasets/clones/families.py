@@ -30,10 +30,10 @@ def compute_family_weights(repertoire: Repertoire) -> Floats:
     Raises
     ------
     InputError
-        If the repertoire's container lacks the V or the J genes.
+        If the repertoire's container lacks the V or the J genes, or knows none of them.
     """
     for field in GENE_FIELDS:
-        if field not in repertoire.genes:
+        if field not in repertoire.genes or (len(repertoire) and not any(repertoire.genes[field].vocabulary)):
             raise InputError(f"{repertoire.container.path}: has no {field}, which is needed to find clonal families")
     families = find_families(repertoire.sequences)
     return np.asarray(1 / np.bincount(families)[families]) if len(families) else np.zeros(0)

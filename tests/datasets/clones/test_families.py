@@ -86,3 +86,10 @@ def test_the_weights_of_a_family_are_equal() -> None:
 def test_a_container_without_genes_is_refused() -> None:
     with pytest.raises(InputError, match=r"^cohort\.h5: has no v_call, which is needed to find clonal families$"):
         compute_family_weights(make_repertoire(Sequences.encode(["CARDYYGSSW"])))
+
+
+@pytest.mark.parametrize(("v", "j", "field"), [("", "IGHJ4", "v_call"), ("IGHV1-2", "", "j_call")])
+def test_a_container_that_knows_no_gene_is_refused(v: str, j: str, field: str) -> None:
+    repertoire = make_repertoire(make_sequences(["CARDYYGSSW"], [v], [j]))
+    with pytest.raises(InputError, match=rf"^cohort\.h5: has no {field}, which is needed to find clonal families$"):
+        compute_family_weights(repertoire)
