@@ -53,7 +53,9 @@ def test_other_genes_or_another_length_are_another_family() -> None:
     assert find_families(make_sequences(same, v=["", "IGHV1-2", ""])).tolist() == [0, 1, 0]
 
 
-def test_families_are_connected_components() -> None:
+@pytest.mark.parametrize("min_size_for_threads", [100, 1000])
+def test_families_are_connected_components(min_size_for_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deeprc.datasets.clones.families._MIN_SIZE_FOR_THREADS", min_size_for_threads)
     rng = np.random.default_rng(0)
     n, length = 600, 11
     ancestors = rng.integers(0, 20, (80, length))
