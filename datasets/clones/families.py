@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.arrays import Floats
-from deeprc.compilation import njit
+from deeprc.compilation import njit, run_in_blocks
 from deeprc.datasets.dataset import Repertoire
 from deeprc.datasets.sequences import GENE_FIELDS, SequenceArrays, Sequences
 from deeprc.errors import InputError
@@ -22,6 +22,9 @@ from deeprc.errors import InputError
 __all__ = ["compute_family_weights", "find_families"]
 
 _RESIDUES_PER_DIFFERENCE = 5  # linked sequences differ in at most one of so many residues
+_N_COMPARED_LAST = 3  # number of residues at the beginning of a junction, mostly CAR, that are compared last
+_MIN_SIZE_FOR_THREADS = 20_000  # number of sequences below which starting threads takes as long as finding families
+_GROUPS_AT_ONCE = 8  # number of groups of sequences with the same genes and length in which a thread finds families
 
 
 def compute_family_weights(repertoire: Repertoire) -> Floats:
@@ -30,10 +33,10 @@ def compute_family_weights(repertoire: Repertoire) -> Floats:
     Raises
     ------
     InputError
-        If the repertoire's container lacks the V or the J genes.
+        If the repertoire's container lacks the V or the J genes, or knows none of them.
     """
     for field in GENE_FIELDS:
-        if field not in repertoire.genes:
+        if field not in repertoire.genes or (len(repertoire) and not any(repertoire.genes[field].vocabulary)):
             raise InputError(f"{repertoire.container.path}: has no {field}, which is needed to find clonal families")
     families = find_families(repertoire.sequences)
     return np.asarray(1 / np.bincount(families)[families]) if len(families) else np.zeros(0)
@@ -49,35 +52,57 @@ def find_families(sequences: Sequences) -> NDArray[np.int64]:
     order = np.lexsort(keys)  # stable: a group of sequences with equal keys is in the order of the sequences
     is_first = np.append(True, (np.diff(keys[:, order], axis=1) != 0).any(axis=0))
     families = np.arange(len(sequences))
-    _link_families(arrays, order, np.append(np.flatnonzero(is_first), len(order)), families)
+    bounds = np.append(np.flatnonzero(is_first), len(order))
+    n_groups = len(bounds) - 1
+    size = _GROUPS_AT_ONCE if len(sequences) >= _MIN_SIZE_FOR_THREADS else n_groups
+    run_in_blocks(_link_families, n_groups, max(size, 1), arrays, order, bounds, families)
     return families
 
 
 @njit(nogil=True)
 def _link_families(
-    sequences: SequenceArrays, order: NDArray[np.int64], bounds: NDArray[np.int64], families: NDArray[np.int64]
+    first_group: int,
+    stop: int,
+    sequences: SequenceArrays,
+    order: NDArray[np.int64],
+    bounds: NDArray[np.int64],
+    families: NDArray[np.int64],
 ) -> None:
-    """Write the family of each sequence, (N,), which is its own index before the call.
+    """Write the family of each sequence of some groups, (N,), which is its own index before the call.
 
     Sequences order[bounds[g]:bounds[g + 1]] have the same genes and length, and their indices rise.
     """
-    residues, offsets = sequences.residues, sequences.offsets
-    for group in range(len(bounds) - 1):
+    for group in range(first_group, stop):
         for at in range(bounds[group], bounds[group + 1]):
             row = order[at]
-            start, length = offsets[row], offsets[row + 1] - offsets[row]
-            n_allowed = length // _RESIDUES_PER_DIFFERENCE
             for at_other in range(bounds[group], at):
-                other_start = offsets[order[at_other]]
-                n_different, i = 0, 0
-                while i < length and n_different <= n_allowed:
-                    n_different += residues[start + i] != residues[other_start + i]
-                    i += 1
-                if n_different <= n_allowed:
-                    root, other_root = _find_root(families, row), _find_root(families, order[at_other])
+                other = order[at_other]
+                if families[other] != families[row] and _are_linked(sequences, row, other):
+                    root, other_root = _find_root(families, row), _find_root(families, other)
                     families[max(root, other_root)] = min(root, other_root)
-    for row in range(len(families)):
-        families[row] = families[families[row]]  # earlier rows have their root already
+                    families[row] = families[root]  # so that the next members of the family are not compared
+        for at in range(bounds[group], bounds[group + 1]):
+            row = order[at]
+            families[row] = families[families[row]]  # earlier rows have their root already
+
+
+@njit(nogil=True, inline="always")
+def _are_linked(sequences: SequenceArrays, row: int, other: int) -> bool:
+    """Return whether two sequences of the same length differ in at most a fifth of their residues.
+
+    The first residues are compared last, because they hardly differ between junctions.
+    """
+    start, other_start = sequences.offsets[row], sequences.offsets[other]
+    length = sequences.offsets[row + 1] - start
+    n_allowed, first = length // _RESIDUES_PER_DIFFERENCE, min(_N_COMPARED_LAST, length // 2)
+    n_different = 0
+    for i in range(first, length):
+        n_different += sequences.residues[start + i] != sequences.residues[other_start + i]
+        if n_different > n_allowed:
+            return False
+    for i in range(first):
+        n_different += sequences.residues[start + i] != sequences.residues[other_start + i]
+    return bool(n_different <= n_allowed)
 
 
 @njit(nogil=True)

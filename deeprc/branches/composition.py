@@ -240,6 +240,9 @@ class CompositionBranch(Branch):
         have the gene, and by all sequences if none has it. How unequal the counts are, and the part that does not
         depend on the repertoire, are shared by all sequences. The part of unknown counts is 0.
 
+        If each family counts once, a family takes the place of a sequence in this, except for expanded clones, and its
+        sequences share its part: equally, except that each has its own k-mers.
+
         Raises
         ------
         InputError

@@ -29,13 +29,15 @@ from deeprc.progress import track
 __all__ = ["RepertoireFrequencies", "has_families"]
 
 _UNIT = 1 << 20  # weights are rounded to 1 / _UNIT, so that k-mers are counted in whole numbers
-_MAX_SEQUENCES = 500_000  # of a repertoire; to find the families of more takes too long
+_MAX_SEQUENCES = 500_000  # of a repertoire of the container; to find the families of more takes too long
 _MAX_SHARE = 0.95  # number of families, relative to the sequences, above which it hardly matters what is counted
 
 
 def has_families(dataset: RepertoireDataset) -> bool:
     """Return whether the sequences of a dataset are heavy chains of B cells, many of which belong to one family."""
-    if len(dataset.gene_fields) < len(GENE_FIELDS) or dataset.n_sequences.max(initial=0) > _MAX_SEQUENCES:
+    if any(field not in dataset.gene_fields or not list_genes(dataset, field) for field in GENE_FIELDS):
+        return False
+    if dataset.whole().n_sequences.max(initial=0) > _MAX_SEQUENCES:  # families of all repertoires are found at once
         return False
     names = list_genes(dataset, "v_call")
     counts = count_named_genes(dataset, "v_call", names).sum(axis=0)

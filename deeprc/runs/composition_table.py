@@ -75,7 +75,7 @@ def make_composition_table(model: Model, dataset: RepertoireDataset, *, top: int
       feature is, by its kind,
 
       - the number of occurrences of the k-mer in a sequence, on average over the sequences (or over clonal families, if
-        the branch counts each once). A k-mer of fewer than 4 residues is counted as the beginning of 4-mers, so not
+        a branch counts each once). A k-mer of fewer than 4 residues is counted as the beginning of 4-mers, so not
         where fewer than 4 residues are left;
       - the share of the gene among the sequences (or clonal families) whose gene is known;
       - the share of all counts;
@@ -277,9 +277,12 @@ def _measure_abundances(
 def _measure_genes(
     members: Sequence[WeightedBranch], dataset: RepertoireDataset, groups: NDArray[np.bool_]
 ) -> Iterator[_Effects]:
-    """Yield the effects of the genes. Log-ratios depend on all genes of a branch, so each branch is measured alone."""
+    """Yield the effects of the genes. Log-ratios depend on all genes of a branch, so each branch is measured alone.
+
+    Branches that count each family once are the last, whose means `_add_members` keeps.
+    """
     member_effects: list[_Effects] = []
-    for member in members:
+    for member in sorted(members, key=lambda member: member.branch.counts_families):
         frequencies = RepertoireFrequencies(dataset, of_families=member.branch.counts_families)
         weights, start = member.weigh("genes"), 0
         for field, names in member.branch.genes.items():
@@ -316,7 +319,7 @@ def _measure_gene_expansion(
 
 
 def _add_members(member_effects: Sequence[_Effects]) -> Iterator[_Effects]:
-    """Yield the sums of the effects of genes by name; the means do not depend on the member."""
+    """Yield the sums of the effects of features by name, and the means of the last member that has the feature."""
     if not member_effects:
         return
     names = list(dict.fromkeys(name for part in member_effects for name in part.names))

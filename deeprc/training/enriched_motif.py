@@ -25,8 +25,8 @@ class EnrichedMotif:
     correlation
         Correlation of the motif's frequency with the label of the output, which is 1 for members of the class and 0 for
         others, or the rank of a number. It is negative if the motif is rarer in members. Sequences are left out if they
-        match a stored clone of the network, or have an earlier motif of the same output. For a variant, sequences with
-        another variant of the same round are not left out.
+        match a stored clone of the network (unless its clones are doubtful), or have an earlier motif of the same
+        output. For a variant, sequences with another variant of the same round are not left out.
     p_value
         Probability that the strongest of all k-mers has at least this correlation if labels are independent of
         sequences, computed from the same sequences as the correlation. For an overdispersed k-mer it may be a false

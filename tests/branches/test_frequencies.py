@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from deeprc.baselines.gene_usage import count_named_genes
+from deeprc.branches import frequencies
 from deeprc.branches.frequencies import RepertoireFrequencies, has_families
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
@@ -22,13 +23,15 @@ AT = {name: index for index, name in enumerate(list_kmers(4))}
 FAMILY = ["CARDYYGSSW", "CARDYYGSSF", "CARDYYGSKK"]
 
 
-def write(path: Path, repertoires: list[list[tuple[str, str]]], *, j: bool = True) -> RepertoireDataset:
+def write(
+    path: Path, repertoires: list[list[tuple[str, str]]], *, j: bool = True, j_name: str = "IGHJ4"
+) -> RepertoireDataset:
     """Write repertoires of pairs of a junction and a V gene."""
     with ContainerWriter(path) as writer:
         for number, rows in enumerate(repertoires):
             genes = {"v_call": Categorical.encode([v for _, v in rows])}
             if j:
-                genes["j_call"] = Categorical.encode(["IGHJ4"] * len(rows))
+                genes["j_call"] = Categorical.encode([j_name] * len(rows))
             writer.append(f"r{number}", Sequences.encode([junction for junction, _ in rows]).with_genes(genes))
         writer.finish(pd.DataFrame({"status": ["ill", "well"] * (len(repertoires) // 2)}), source="a test")
     return open_dataset(path)
@@ -55,11 +58,13 @@ def test_each_family_counts_once(dataset: RepertoireDataset) -> None:
 
 
 def test_each_sequence_counts(dataset: RepertoireDataset) -> None:
-    frequencies = RepertoireFrequencies(dataset, of_families=False)
-    assert frequencies.sizes.tolist() == [4, 2]
-    np.testing.assert_array_equal(frequencies.get_kmers(), compute_kmer_frequencies(dataset))
+    of_sequences = RepertoireFrequencies(dataset, of_families=False)
+    assert of_sequences.sizes.tolist() == [4, 2]
+    np.testing.assert_array_equal(of_sequences.get_kmers(), compute_kmer_frequencies(dataset))
     names = ["IGHV3-23", "IGHV9-9", "IGHV1-2"]
-    np.testing.assert_array_equal(frequencies.count_genes("v_call", names), count_named_genes(dataset, "v_call", names))
+    np.testing.assert_array_equal(
+        of_sequences.count_genes("v_call", names), count_named_genes(dataset, "v_call", names)
+    )
 
 
 def test_rows_follow_the_chosen_repertoires(dataset: RepertoireDataset) -> None:
@@ -78,8 +83,21 @@ def test_families_are_those_of_heavy_chains(dataset: RepertoireDataset, tmp_path
     heavy = [(junction, "IGHV1-2") for junction in FAMILY]
     assert has_families(write(tmp_path / "igh.h5", [heavy, heavy]))
     assert not has_families(write(tmp_path / "no-j.h5", [heavy, heavy], j=False))
+    assert not has_families(write(tmp_path / "unknown-j.h5", [heavy, heavy], j_name=""))
     mixed = [*heavy, *((junction, "IGKV1-5") for junction in FAMILY)]
     assert not has_families(write(tmp_path / "half.h5", [mixed, mixed]))
+
+
+def test_families_are_not_tried_if_a_repertoire_of_the_container_is_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The families of all repertoires are found at once, also of those that are not learned from."""
+    family = [(junction, "IGHV1-2") for junction in FAMILY]
+    dataset = write(tmp_path / "large.h5", [family, [*family, *family]])
+    monkeypatch.setattr(frequencies, "_MAX_SEQUENCES", 6)
+    assert has_families(dataset[[0]])
+    monkeypatch.setattr(frequencies, "_MAX_SEQUENCES", 5)
+    assert not has_families(dataset[[0]])
 
 
 def test_a_container_without_genes_is_refused(tmp_path: Path) -> None:

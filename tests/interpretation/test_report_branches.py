@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from deeprc.branches.composition import CompositionBranch
+from deeprc.branches.linear_function import KIND_NAMES, name_kind
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.directions import list_directions
 from deeprc.interpretation.report import write_report
@@ -76,6 +77,11 @@ def test_the_shares_of_two_outputs() -> None:
             "all sequences: which k-mers expanded clones have and which genes expanded clones have",
             "k-mers weighted by counts and genes weighted by counts of all sequences",
         ),
+        (
+            ["genes of clonal families", "counts"],
+            "all sequences: how frequent genes are in clonal families and how unequal counts are",
+            "genes of clonal families and counts of all sequences",
+        ),
     ],
 )
 def test_only_the_features_that_the_model_reads_are_named(features: list[str], uses: str, briefly: str) -> None:
@@ -83,6 +89,14 @@ def test_only_the_features_that_the_model_reads_are_named(features: list[str], u
     assert make_variation_table([found], {"composition": features}).rows[0][1].text == uses
     sentence = make_variation_sentence(found, "test", {"composition": features})
     assert sentence.endswith(f" 100% comes through composition ({briefly}).")
+
+
+@pytest.mark.parametrize("of_families", [False, True])
+def test_a_report_can_name_every_kind_of_features(of_families: bool) -> None:
+    found = VarianceShares("a", "a", {"composition": 1.0})
+    for kind in KIND_NAMES:
+        features = [name_kind(kind, of_families=of_families)]
+        assert make_variation_table([found], {"composition": features}).rows[0][1].text.startswith("all sequences: ")
 
 
 def test_the_features_of_several_models_are_those_of_each(trained: Run) -> None:

@@ -216,6 +216,14 @@ def test_models_of_sequences_and_of_families_together(families: RepertoireDatase
     assert together["effect"] == pytest.approx((alone[0]["effect"] + alone[1]["effect"]) / 2)
 
 
+@pytest.mark.parametrize("order", [(False, True), (True, False)])
+def test_means_are_of_families_if_any_model_counts_them(families: RepertoireDataset, order: tuple[bool, bool]) -> None:
+    branches = [gene_branch(["A", "B"], [2.0, 0.0], counts_families=of_families) for of_families in order]
+    together = Ensemble.of([make_model((STATUS,), branch) for branch in branches])
+    found = row(make_composition_table(together, families), "A")
+    assert (found["mean_positive"], found["mean_negative"]) == (0.5, 1.0)
+
+
 def test_models_that_know_other_genes(genes: RepertoireDataset) -> None:
     """The log-ratios of a model depend on the genes that it knows, so each model has its own effect."""
     few, many = gene_branch(["A", "B"], [2.0, 0.0]), gene_branch(["A", "B", "new"], [1.0, -1.0, 0.0])

@@ -60,6 +60,8 @@ _FEATURES = {
     "counts": "how unequal counts are",
     "k-mers weighted by counts": "which k-mers expanded clones have",
     "genes weighted by counts": "which genes expanded clones have",
+    "k-mers of clonal families": "how frequent short pieces (k-mers) are in clonal families",
+    "genes of clonal families": "how frequent genes are in clonal families",
 }
 
 

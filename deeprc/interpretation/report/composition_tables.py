@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from deeprc.branches.linear_function import KIND_NAMES
+from deeprc.branches.linear_function import KIND_NAMES, Kind
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.report.branch_tables import (
     make_gene_name_cell,
@@ -62,10 +62,7 @@ _KINDS: dict[str, _Kind] = {
     ),
 }
 
-_FAMILY_KINDS = {
-    name: replace(_KINDS[name], mean=f"{_KINDS[name].mean}; each clonal family counts once")
-    for name in (KIND_NAMES["genes"], KIND_NAMES["kmers"])
-}
+_KINDS_IN_FAMILIES: tuple[Kind, ...] = ("genes", "kmers")
 
 
 def make_composition_tables(model: Model, dataset: RepertoireDataset) -> list[Table]:
@@ -77,8 +74,12 @@ def make_composition_tables(model: Model, dataset: RepertoireDataset) -> list[Ta
         As `make_composition_table`.
     """
     features = make_composition_table(model, dataset, top=_SAVED)
-    of_families = any(weighted.branch.counts_families for weighted in list_weighted_branches(model))
-    kinds = _KINDS | (_FAMILY_KINDS if of_families else {})
+    of_families = [weighted for weighted in list_weighted_branches(model) if weighted.branch.counts_families]
+    kinds = dict(_KINDS)
+    for kind in _KINDS_IN_FAMILIES:
+        if any(weighted.weigh(kind).any() for weighted in of_families):
+            plain = _KINDS[KIND_NAMES[kind]]
+            kinds[KIND_NAMES[kind]] = replace(plain, mean=f"{plain.mean}; each clonal family counts once")
     rows_by_kind = [(kind, features[features["kind"] == name]) for name, kind in kinds.items()]
     return [_make_table(kind, rows, model.tasks) for kind, rows in rows_by_kind if len(rows)]
 

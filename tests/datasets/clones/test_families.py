@@ -53,7 +53,9 @@ def test_other_genes_or_another_length_are_another_family() -> None:
     assert find_families(make_sequences(same, v=["", "IGHV1-2", ""])).tolist() == [0, 1, 0]
 
 
-def test_families_are_connected_components() -> None:
+@pytest.mark.parametrize("min_size_for_threads", [100, 1000])
+def test_families_are_connected_components(min_size_for_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deeprc.datasets.clones.families._MIN_SIZE_FOR_THREADS", min_size_for_threads)
     rng = np.random.default_rng(0)
     n, length = 600, 11
     ancestors = rng.integers(0, 20, (80, length))
@@ -86,3 +88,10 @@ def test_the_weights_of_a_family_are_equal() -> None:
 def test_a_container_without_genes_is_refused() -> None:
     with pytest.raises(InputError, match=r"^cohort\.h5: has no v_call, which is needed to find clonal families$"):
         compute_family_weights(make_repertoire(Sequences.encode(["CARDYYGSSW"])))
+
+
+@pytest.mark.parametrize(("v", "j", "field"), [("", "IGHJ4", "v_call"), ("IGHV1-2", "", "j_call")])
+def test_a_container_that_knows_no_gene_is_refused(v: str, j: str, field: str) -> None:
+    repertoire = make_repertoire(make_sequences(["CARDYYGSSW"], [v], [j]))
+    with pytest.raises(InputError, match=rf"^cohort\.h5: has no {field}, which is needed to find clonal families$"):
+        compute_family_weights(repertoire)
