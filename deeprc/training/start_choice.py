@@ -18,8 +18,8 @@ from deeprc.training.weight_choice import copy_state
 
 __all__ = ["choose_start_motifs"]
 
-_MIN_STANDARD_ERRORS = 0.5
-"""Number of standard errors by which the loss must be lower without motifs, see docs/experiments.md, 2026-11-30.
+_MIN_STANDARD_ERRORS = 1.0
+"""Number of standard errors by which the loss must be lower without motifs.
 
 A start that is as good with motifs is kept, because updates may learn more from it."""
 
