@@ -6,7 +6,7 @@ Letters: B repertoires, G genes.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +23,11 @@ __all__ = [
     "count_named_genes",
     "learn_gene_names",
     "list_genes",
+    "take_named_columns",
 ]
 
 _PSEUDOCOUNT = 0.5
+_Number = TypeVar("_Number", bound=np.generic)
 
 
 def list_genes(X: RepertoireDataset, field: str) -> list[str]:
@@ -49,12 +51,26 @@ def count_named_genes(X: RepertoireDataset, field: str, names: Sequence[str]) ->
         If the container has no calls of this field.
     """
     counts, counted_names = _load_gene_counts(X, field)
-    index_of = {name: index for index, name in enumerate(counted_names)}
-    table = np.zeros((len(X), len(names)), np.int64)
-    for column, name in enumerate(names):
-        if name in index_of:
-            table[:, column] = counts[:, index_of[name]]
-    return table
+    return take_named_columns(counts, counted_names, names)
+
+
+def take_named_columns(
+    table: NDArray[_Number], known_names: Sequence[str], names: Sequence[str], *, absent: Any = 0
+) -> NDArray[_Number]:
+    """Return some columns of a table by their names, (B, len(names)).
+
+    Parameters
+    ----------
+    table, known_names
+        Table, (B, G), and the names of its columns.
+    names
+        Names of the columns to take.
+    absent
+        Values of a column that the table lacks, one number or (B,).
+    """
+    index_of = {name: index for index, name in enumerate(known_names)}
+    last = np.full(len(table), absent, table.dtype)
+    return np.column_stack([table, last])[:, [index_of.get(name, -1) for name in names]]
 
 
 def learn_gene_names(X: RepertoireDataset, gene_fields: Collection[str]) -> tuple[NDArray[np.str_], NDArray[np.str_]]:

@@ -59,6 +59,10 @@ class Categorical:
         """Return the number of occurrences of each name of the vocabulary, (M,)."""
         return np.bincount(self.codes, minlength=len(self.vocabulary))
 
+    def sum_weights(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the sum of the weights, (N,), over the occurrences of each name of the vocabulary, (M,)."""
+        return np.asarray(np.bincount(self.codes, weights, minlength=len(self.vocabulary)), np.float64)
+
     def take(self, rows: NDArray[Any] | slice) -> Categorical:
         """Return some of the names with the same vocabulary; a slice gives a view."""
         return Categorical(self.codes[rows], self.vocabulary)

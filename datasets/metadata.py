@@ -187,7 +187,8 @@ def _parse_sheet(
     ids = columns[chosen]
     if id_column is None and chosen == file_column:
         ids = [list_stems(value)[-1] for value in ids]
-    _check_ids(path, chosen, ids, numbers, advice=" (another column is chosen with `id_column`)" * (id_column is None))
+    advice = " (another column is chosen with `id_column`)" if id_column is None else ""
+    _check_ids(path, chosen, ids, numbers, advice=advice)
     if is_sample_overview(columns):
         columns = add_tag_columns(path, columns, numbers)
     if decimal_commas:

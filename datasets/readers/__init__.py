@@ -181,10 +181,11 @@ def _make_unknown_format_error(header: Header, candidates: Sequence[Reader]) -> 
     more = ", ..." if len(header.columns) > _SHOWN_COLUMNS else ""
     formats = "; ".join(f"{candidate.name} ({candidate.recognised_by})" for candidate in candidates)
     remark = ". The first row looks like data: is the header missing?" if _is_data(header.columns) else "."
-    advice = ". Any other table is read with `sequence_column` and `count_column`."
+    any_table = ". Any other table is read with `sequence_column` and `count_column`."
+    advice = any_table if len(candidates) > 1 else ""
     return NoTableError(
         f"{header.path}: no reader knows this header; its first columns are "
-        f"{shown}{more}{remark} Known formats: {formats}{advice * (len(candidates) > 1)}"
+        f"{shown}{more}{remark} Known formats: {formats}{advice}"
     )
 
 

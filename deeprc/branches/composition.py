@@ -340,7 +340,7 @@ class CompositionBranch(Branch):
         """
         code_of = {name: code for code, name in enumerate(calls.vocabulary)}
         codes = np.array([code_of.get(name, -1) for name in self.genes[field]], np.int64)  # -1: not in the vocabulary
-        of_vocabulary = np.rint(np.bincount(calls.codes, factors, minlength=len(calls.vocabulary)))
+        of_vocabulary = np.rint(calls.sum_weights(factors))
         counts = np.where(codes >= 0, of_vocabulary[codes], 0)  # sequences, or families, with each gene, (G,)
         buffers = _GENE_BUFFERS[field]
         weights, centre = to_array(self.get_buffer(buffers.weights)), to_array(self.get_buffer(buffers.centre))

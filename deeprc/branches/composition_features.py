@@ -133,14 +133,14 @@ class _OverdispersedKmers:
     Parameters
     ----------
     table
-        RepertoireFrequencies of all 3-mers, (B, E) float32.
+        Frequencies of all 3-mers, (B, E) float32.
     weights, sizes
         Weight and number of sequences of each repertoire, (B,) each.
 
     Attributes
     ----------
     table
-        RepertoireFrequencies of the overdispersed 3-mers, (B, F) float32.
+        Frequencies of the overdispersed 3-mers, (B, F) float32.
     products
         Inner products between repertoires, (B, B), divided by the mean of their diagonal; None without such 3-mers.
     """

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.arrays import Floats
-from deeprc.baselines.gene_usage import list_genes
+from deeprc.baselines.gene_usage import list_genes, take_named_columns
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.categorical import Categorical
@@ -92,9 +92,8 @@ def compute_gene_expansion_table(dataset: RepertoireDataset, genes: Mapping[str,
             raise InputError(f"{dataset.container.path}: has no {field}")
         if names:
             rows = tables[field][dataset.repertoire_indices]
-            absent = np.where(np.isnan(rows).any(axis=1, keepdims=True), np.nan, 0.0)
-            index_of = {name: index for index, name in enumerate(tables[f"{field}_names"].tolist())}
-            columns.append(np.hstack([rows, absent])[:, [index_of.get(name, -1) for name in names]])
+            absent = np.where(np.isnan(rows).any(axis=1), np.nan, 0.0)
+            columns.append(take_named_columns(rows, tables[f"{field}_names"].tolist(), names, absent=absent))
     return np.hstack(columns)
 
 
@@ -128,9 +127,8 @@ def _compute_rows(
 
 
 def _sum_by_gene(calls: Categorical, scores: Floats, names: Sequence[str]) -> Floats:
-    sums = np.bincount(calls.codes, scores, minlength=len(calls.vocabulary)) / len(scores)
-    sum_of_gene = dict(zip(calls.vocabulary, sums.tolist(), strict=True))
-    return np.round([sum_of_gene.get(name, 0.0) for name in names], _DECIMALS)
+    sums = calls.sum_weights(scores) / len(scores)
+    return np.asarray(np.round(take_named_columns(sums[None], calls.vocabulary, names)[0], _DECIMALS))
 
 
 def _count_weighted_kmers(repertoire: Repertoire, scores: Floats) -> NDArray[np.float32]:

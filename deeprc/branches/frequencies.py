@@ -8,14 +8,15 @@ Letters: B repertoires, M 4-mers, G genes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.arrays import Integers
-from deeprc.baselines.gene_usage import count_named_genes, list_genes
+from deeprc.arrays import Floats, Integers
+from deeprc.baselines.gene_usage import count_named_genes, list_genes, take_named_columns
 from deeprc.branches.composition_loops import N_KMERS, K
 from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.clones.families import compute_family_weights
@@ -23,7 +24,6 @@ from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.kmers import count_kmers
 from deeprc.datasets.representations import compute_kmer_frequencies
 from deeprc.datasets.sequences import GENE_FIELDS
-from deeprc.errors import InputError
 from deeprc.progress import track
 
 __all__ = ["RepertoireFrequencies", "has_families"]
@@ -90,12 +90,8 @@ class RepertoireFrequencies:
         """
         if self._families is None:
             return count_named_genes(self._dataset, field, names)
-        if field not in self._dataset.gene_fields:
-            raise InputError(f"{self._dataset.container.path}: has no {field}")
         rows = self._families[field][self._dataset.repertoire_indices]
-        index_of = {name: index for index, name in enumerate(self._families[f"{field}_names"].tolist())}
-        absent = np.zeros((len(rows), 1), np.int64)
-        return np.asarray(np.hstack([rows, absent])[:, [index_of.get(name, -1) for name in names]])
+        return take_named_columns(rows, self._families[f"{field}_names"].tolist(), names)
 
 
 def _load_families(dataset: RepertoireDataset) -> Arrays:
@@ -108,38 +104,33 @@ def _load_families(dataset: RepertoireDataset) -> Arrays:
         for field, names in genes.items():
             arrays[f"{field}_names"] = np.array(names, np.str_)
             arrays[field] = np.zeros((n, len(names)), np.int64)
-        counted = all_repertoires.map_repertoires(_count_in_families)
+        counted = all_repertoires.map_repertoires(partial(_count_in_families, genes=genes))
         for row, counts in enumerate(track(counted, "counting clonal families", n)):
             arrays["sizes"][row], arrays["kmers"][row] = counts.size, counts.kmers
-            for field, names in genes.items():
-                arrays[field][row] = [counts.genes[field].get(name, 0) for name in names]
+            for field, n_families in counts.genes.items():
+                arrays[field][row] = n_families
         return arrays
 
     return load_or_compute(dataset, "clonal-families", {"k": K}, compute)
 
 
 class _FamilyCounts(NamedTuple):
-    """Counts in the families of one repertoire: their number, 4-mers, (M,), and by field the families of each gene."""
+    """Counts in the families of one repertoire: their number, 4-mers, (M,), and the families of each gene, (G,)."""
 
     size: int
     kmers: NDArray[np.float32]
-    genes: dict[str, dict[str, int]]
+    genes: dict[str, Floats]
 
 
-def _count_in_families(repertoire: Repertoire) -> _FamilyCounts:
+def _count_in_families(repertoire: Repertoire, genes: Mapping[str, Sequence[str]]) -> _FamilyCounts:
     weights = compute_family_weights(repertoire)
     size = round(weights.sum())
     kmers = count_kmers(
         repertoire.residues, repertoire.lengths, range(K), weights=np.rint(weights * _UNIT).astype(np.uint32)
     )
-    genes = {
-        field: dict(
-            zip(
-                calls.vocabulary,
-                np.rint(np.bincount(calls.codes, weights, minlength=len(calls.vocabulary))).astype(int).tolist(),
-                strict=True,
-            )
-        )
-        for field, calls in repertoire.genes.items()
-    }
-    return _FamilyCounts(size, (kmers / (max(size, 1) * _UNIT)).astype(np.float32), genes)
+    by_field = {}
+    for field, names in genes.items():
+        calls = repertoire.genes[field]
+        n_families = np.rint(calls.sum_weights(weights))  # those of the vocabulary of this repertoire
+        by_field[field] = take_named_columns(n_families[None], calls.vocabulary, names)[0]
+    return _FamilyCounts(size, (kmers / (max(size, 1) * _UNIT)).astype(np.float32), by_field)

@@ -5,13 +5,13 @@ Letters: M 4-mers, G genes, Q features of abundances, E 3-mers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from deeprc.arrays import Floats
 
-__all__ = ["KIND_NAMES", "Kind", "LassoKind", "LinearFunction", "ModelKind", "name_kind"]
+__all__ = ["FREQUENCY_KINDS", "KIND_NAMES", "Kind", "LassoKind", "LinearFunction", "ModelKind", "name_kind"]
 
 Kind = Literal["kmers", "genes", "abundances", "expansion", "gene_expansion"]
 """A kind of features."""
@@ -31,10 +31,13 @@ KIND_NAMES: Mapping[Kind, str] = {
 }
 """What logs and tables call the kinds of features."""
 
+FREQUENCY_KINDS: Sequence[Kind] = ("genes", "kmers")
+"""The kinds that are frequencies among sequences, or among clonal families if each counts once."""
+
 
 def name_kind(kind: Kind, *, of_families: bool) -> str:
     """Return what logs call a kind of features of sequences, or of clonal families."""
-    return f"{KIND_NAMES[kind]} of clonal families" if of_families and kind in ("kmers", "genes") else KIND_NAMES[kind]
+    return f"{KIND_NAMES[kind]} of clonal families" if of_families and kind in FREQUENCY_KINDS else KIND_NAMES[kind]
 
 
 @dataclass(frozen=True)

@@ -47,12 +47,11 @@ def attribute_composition(
         Index of the output.
     """
     branches = list_weighted_branches(model)
-    attributions: Floats | None = None
-    for counts_families in {branch.branch.counts_families for branch in branches} or {False}:
-        alike = [branch for branch in branches if branch.branch.counts_families == counts_families]
-        added = _attribute_branches(alike, dataset, index, background, output)
-        attributions = added if attributions is None else attributions + added
-    assert attributions is not None
+    of_families = [branch for branch in branches if branch.branch.counts_families]
+    of_sequences = [branch for branch in branches if not branch.branch.counts_families]
+    attributions = _attribute_branches(of_sequences, dataset, index, background, output)
+    if of_families:
+        attributions += _attribute_branches(of_families, dataset, index, background, output)
     return attributions
 
 

@@ -58,3 +58,9 @@ def test_a_vocabulary_grows_at_its_end() -> None:
     known = {"a": 0}
     assert extend_vocabulary(known, ["b", "a", "b"]).tolist() == [1, 0, 1]
     assert known == {"a": 0, "b": 1}
+
+
+def test_weights_are_summed_by_name() -> None:
+    calls = Categorical(np.array([2, 0, 2], np.uint16), ("A", "unused", "B"))
+    assert calls.sum_weights(np.array([0.5, 3.0, 0.25])).tolist() == [3.0, 0.0, 0.75]
+    assert Categorical.unknown(0).sum_weights(np.zeros(0)).tolist() == [0.0]

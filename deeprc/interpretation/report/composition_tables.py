@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from deeprc.branches.linear_function import KIND_NAMES, Kind
+from deeprc.branches.linear_function import FREQUENCY_KINDS, KIND_NAMES
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.report.branch_tables import (
     make_gene_name_cell,
@@ -62,8 +62,6 @@ _KINDS: dict[str, _Kind] = {
     ),
 }
 
-_KINDS_IN_FAMILIES: tuple[Kind, ...] = ("genes", "kmers")
-
 
 def make_composition_tables(model: Model, dataset: RepertoireDataset) -> list[Table]:
     """Return a table for each kind of features that the composition reads; empty if it reads none.
@@ -76,7 +74,7 @@ def make_composition_tables(model: Model, dataset: RepertoireDataset) -> list[Ta
     features = make_composition_table(model, dataset, top=_SAVED)
     of_families = [weighted for weighted in list_weighted_branches(model) if weighted.branch.counts_families]
     kinds = dict(_KINDS)
-    for kind in _KINDS_IN_FAMILIES:
+    for kind in FREQUENCY_KINDS:
         if any(weighted.weigh(kind).any() for weighted in of_families):
             plain = _KINDS[KIND_NAMES[kind]]
             kinds[KIND_NAMES[kind]] = replace(plain, mean=f"{plain.mean}; each clonal family counts once")
