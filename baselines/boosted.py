@@ -15,12 +15,8 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from threadpoolctl import threadpool_limits
 
 from deeprc.arrays import Floats, Integers
-from deeprc.baselines.diversity import (
-    DIVERSITY_FEATURES,
-    compute_diversity_table,
-    find_common_depth,
-    prepare_abundances,
-)
+from deeprc.baselines.abundance_histogram import load_histograms
+from deeprc.baselines.diversity import DIVERSITY_FEATURES, compute_diversity_table, find_common_depth
 from deeprc.baselines.gapped import list_gapped_offsets
 from deeprc.baselines.gene_usage import (
     compute_centred_log_ratios,
@@ -125,7 +121,7 @@ class _BoostedTrees(RepertoireEstimator):
         for field in X.gene_fields:
             list_genes(X[:0], field)
         _compute_length_features(X[:0])
-        prepare_abundances(X)
+        load_histograms(X)
 
     def _learn(self, X: RepertoireDataset, labels: Floats, *, is_number: bool) -> None:
         """Learn from the repertoires in canonical order; labels are 0 and 1, or numbers, (B,)."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.baselines.diversity import AbundanceHistogram, compute_shannon_entropy
+from deeprc.baselines.abundance_histogram import AbundanceHistogram, compute_shannon_entropy
 from deeprc.baselines.gene_usage import (
     compute_centred_log_ratios,
     count_genes_by_field,

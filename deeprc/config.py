@@ -84,7 +84,7 @@ class NetworkConfig:
         "also use k-mers, genes and counts of whole repertoires, if they predict the label (not in the paper)",
     )
     composition_counts: bool = _choice(
-        True, "composition may use how unequal counts are, and which clones have expanded"
+        True, "composition may use how diverse counts are, and which clones have expanded"
     )
     clones: bool = _choice(
         True, "also use stored public clones that are associated with the label, if there are any (not in the paper)"

@@ -1,7 +1,7 @@
 """The branch `composition`: a linear function of the 4-mers, the genes and the counts of all sequences of a repertoire.
 
 The features x of a repertoire are the mean number of times that each 4-mer occurs in a sequence, the centred log-ratios
-of V and J gene usage (as `VGeneUsage`), how unequal the counts are (`compute_log_top_shares`), and which 3-mers
+of V and J gene usage (as `VGeneUsage`), how diverse the counts are (`compute_abundance_features`), and which 3-mers
 and genes expanded clones have (`deeprc.branches.expansion`). With the mean x of the training repertoires, the score is
 
     n / (n + m) * weights . (x - mean),
@@ -24,12 +24,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from deeprc.arrays import Floats
 from deeprc.baselines.gene_usage import compute_centred_log_ratios
-from deeprc.branches.abundances import TOP_FRACTIONS, compute_log_top_shares
+from deeprc.branches.abundances import compute_abundance_features, name_abundance_features
 from deeprc.branches.composition_loops import (
     N_KMERS,
     ExpansionTerms,
@@ -68,8 +67,7 @@ class _GeneBuffers(NamedTuple):
 
 
 _GENE_BUFFERS = {
-    "v_call": _GeneBuffers("v_call_weights", "v_call_centre", "v_call_expansion_weights"),
-    "j_call": _GeneBuffers("j_call_weights", "j_call_centre", "j_call_expansion_weights"),
+    field: _GeneBuffers(f"{field}_weights", f"{field}_centre", f"{field}_expansion_weights") for field in GENE_FIELDS
 }
 
 
@@ -80,6 +78,7 @@ class _Description:
     v_call: tuple[str, ...]
     j_call: tuple[str, ...]
     abundances: bool = False  # models of earlier versions do not say it
+    richness_depth: int = 0
     expansion: bool = False
     families: bool = False
     doubtful: bool = False
@@ -95,7 +94,9 @@ class CompositionBranch(Branch):
     genes
         Names of the genes that have weights, by field, `v_call` and `j_call`; other genes are ignored.
     reads_abundances
-        Whether the features of how unequal the counts are have weights.
+        Whether the features of how diverse the counts are have weights.
+    richness_depth
+        Number of counts at which numbers of clones are compared; if it is 0, this feature is left out.
     reads_expansion
         Whether the 3-mers and genes of expanded clones have weights.
     counts_families
@@ -133,6 +134,7 @@ class CompositionBranch(Branch):
         genes: Mapping[str, Sequence[str]] | None = None,
         *,
         reads_abundances: bool = False,
+        richness_depth: int = 0,
         reads_expansion: bool = False,
         counts_families: bool = False,
         is_doubtful: bool = False,
@@ -141,6 +143,7 @@ class CompositionBranch(Branch):
         self._is_doubtful = is_doubtful
         self.counts_families = counts_families
         self.reads_abundances, self.reads_expansion = reads_abundances, reads_expansion
+        self.richness_depth = richness_depth
         self.genes = {field: tuple((genes or {}).get(field, ())) for field in GENE_FIELDS}
         self.register_buffer("kmer_weights", torch.zeros(n_outputs, N_KMERS))
         self.register_buffer("kmer_constants", torch.zeros(n_outputs, dtype=torch.float64))
@@ -149,7 +152,7 @@ class CompositionBranch(Branch):
             self.register_buffer(buffers.weights, torch.zeros(n_outputs, len(names), dtype=torch.float64))
             self.register_buffer(buffers.centre, torch.zeros(len(names), dtype=torch.float64))
         if reads_abundances:
-            n_features = len(TOP_FRACTIONS)
+            n_features = len(name_abundance_features(richness_depth))
             self.register_buffer("abundance_weights", torch.zeros(n_outputs, n_features, dtype=torch.float64))
             self.register_buffer("abundance_centre", torch.zeros(n_features, dtype=torch.float64))
         if reads_expansion:
@@ -194,7 +197,7 @@ class CompositionBranch(Branch):
         return LinearFunction(
             kmers=get_weights("kmer_weights", N_KMERS),
             genes=np.concatenate(genes),
-            abundances=get_weights("abundance_weights", len(TOP_FRACTIONS)),
+            abundances=get_weights("abundance_weights", len(name_abundance_features(self.richness_depth))),
             expansion=get_weights("expansion_weights", N_EXPANSION_KMERS),
             gene_expansion=np.concatenate(gene_expansion),
         )
@@ -237,7 +240,7 @@ class CompositionBranch(Branch):
 
         The weight of a k-mer belongs to the sequence that has it. So does the weight of a k-mer or gene of expanded
         clones, times the expansion score of the sequence. The part of a gene's usage is shared by the sequences that
-        have the gene, and by all sequences if none has it. How unequal the counts are, and the part that does not
+        have the gene, and by all sequences if none has it. How diverse the counts are, and the part that does not
         depend on the repertoire, are shared by all sequences. The part of unknown counts is 0.
 
         If each family counts once, a family takes the place of a sequence in this, except for expanded clones, and its
@@ -272,7 +275,7 @@ class CompositionBranch(Branch):
                 constants = constants + absent_sum
             shares_by_field.append(shares)
         if self.reads_abundances:
-            constants = constants + self._score_abundances(repertoire.counts)
+            constants = constants + self._score_abundances(repertoire)
         n = round(factors.sum())
         scale = 1 / (n + NOISE_SEQUENCES)  # the part of each sequence, or family, in n / (n + m)
         v_shares, j_shares = (shares * (n * scale) for shares in shares_by_field)
@@ -315,10 +318,11 @@ class CompositionBranch(Branch):
             *weights_by_field,
         )
 
-    def _score_abundances(self, counts: NDArray[np.uint32]) -> Floats:
-        """Return the part of the linear function that comes from unequal counts, (T,): 0 if no count is above 1."""
+    def _score_abundances(self, repertoire: Repertoire) -> Floats:
+        """Return the part of the linear function that comes from diversity, (T,): 0 if no count is above 1."""
         weights, centre = to_array(self.get_buffer("abundance_weights")), to_array(self.get_buffer("abundance_centre"))
-        return np.asarray(weights @ np.nan_to_num(compute_log_top_shares(counts) - centre, nan=0.0))
+        features = compute_abundance_features(repertoire, self.richness_depth)
+        return np.asarray(weights @ np.nan_to_num(features - centre, nan=0.0))
 
     def _share_gene_scores(self, field: str, calls: Categorical, factors: Floats) -> tuple[Floats, Floats]:
         """Divide the score of each gene among the sequences that have it.
@@ -354,7 +358,13 @@ class CompositionBranch(Branch):
         """Return the names of the genes, by field, what else has weights, and doubt; see `Branch`."""
         genes = {field: list(names) for field, names in self.genes.items()}
         reads = {"abundances": self.reads_abundances, "expansion": self.reads_expansion}
-        return {**genes, **reads, "families": self.counts_families, "doubtful": self.is_doubtful}
+        return {
+            **genes,
+            **reads,
+            "richness_depth": self.richness_depth,
+            "families": self.counts_families,
+            "doubtful": self.is_doubtful,
+        }
 
     @classmethod
     def from_description(cls, description: Any, n_outputs: int, where: str) -> CompositionBranch:
@@ -366,8 +376,17 @@ class CompositionBranch(Branch):
                 raise InputError(f"{where}: {field}: expected at most {_MAX_NAMES:,} names, found {len(names):,}")
             if len(set(names)) < len(names) or "" in names:
                 raise InputError(f"{where}: {field}: expected different names, found {abbreviate(list(names))}")
+        if valid.richness_depth < 0:
+            raise InputError(f"{where}: richness_depth: expected a number from 0, found {valid.richness_depth}")
         reads = {"reads_abundances": valid.abundances, "reads_expansion": valid.expansion}
-        return cls(n_outputs, genes, **reads, counts_families=valid.families, is_doubtful=valid.doubtful)
+        return cls(
+            n_outputs,
+            genes,
+            **reads,
+            richness_depth=valid.richness_depth,
+            counts_families=valid.families,
+            is_doubtful=valid.doubtful,
+        )
 
     def check(self, where: str) -> None:
         """Raise InputError if a number is not finite; see `Branch`."""

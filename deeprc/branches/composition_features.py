@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from deeprc.arrays import Flags, Floats, Integers
 from deeprc.baselines.gene_usage import compute_centred_log_ratios, list_genes
 from deeprc.baselines.standardised_columns import ColumnScaling, StandardisedColumns
-from deeprc.branches.abundances import TOP_FRACTIONS, compute_log_top_shares_table
+from deeprc.branches.abundances import choose_richness_depth, compute_abundance_table, name_abundance_features
 from deeprc.branches.composition import NOISE_SEQUENCES
 from deeprc.branches.expansion import N_EXPANSION_KMERS, compute_expansion_table, compute_gene_expansion_table
 from deeprc.branches.frequencies import RepertoireFrequencies
@@ -206,6 +206,8 @@ class CompositionFeatures:
         The same weights for each kind of features, where those of unknown features are 0.
     genes
         Names of the genes that occur, by field.
+    richness_depth
+        Number of counts at which numbers of clones are compared.
     products
         Inner products between repertoires, (B, B), of each kind of features that vary.
     centre
@@ -218,13 +220,15 @@ class CompositionFeatures:
         self.size_weights: Floats = frequencies.sizes / (frequencies.sizes + NOISE_SEQUENCES)
         self.genes = {field: tuple(list_genes(dataset, field)) for field in dataset.gene_fields}
         weights = self.size_weights
-        counts = _compute_count_tables(dataset, self.genes) if with_counts else _make_zeros(dataset, self.genes)
-        has_top_shares, has_expansion = _find_known(counts.top_shares), _find_known(counts.expansion)
+        self.richness_depth = choose_richness_depth(dataset) if with_counts else 1
+        compute = _compute_count_tables if with_counts else _make_zeros
+        counts = compute(dataset, self.genes, self.richness_depth)
+        has_abundances, has_expansion = _find_known(counts.abundances), _find_known(counts.expansion)
         self.known_weights: dict[ModelKind, Floats] = {
             "kmers": weights,
             "overdispersed_kmers": weights,
             "genes": weights,
-            "abundances": weights * has_top_shares,
+            "abundances": weights * has_abundances,
             "expansion": weights * has_expansion,
             "gene_expansion": weights * has_expansion,
         }
@@ -233,7 +237,7 @@ class CompositionFeatures:
         self._by_kind: dict[Kind, _KmerFeatures | _ScaledFeatures] = {
             "kmers": kmers,
             "genes": _ScaledFeatures(_compute_gene_ratios(frequencies, self.genes), weights, scale="standard"),
-            "abundances": _ScaledFeatures(_fill_unknown(counts.top_shares, weights), weights, scale="standard"),
+            "abundances": _ScaledFeatures(_fill_unknown(counts.abundances, weights), weights, scale="standard"),
             "expansion": _KmerFeatures(_fill_unknown(counts.expansion, weights), weights),
             "gene_expansion": _ScaledFeatures(_fill_unknown(counts.gene_expansion, weights), weights, scale="common"),
         }
@@ -284,30 +288,32 @@ class _CountTables(NamedTuple):
 
     Attributes
     ----------
-    top_shares
-        Logarithms of the shares of the most abundant sequences, (B, Q).
+    abundances
+        Features of how diverse the counts are, (B, Q).
     expansion, gene_expansion
         Features of the 3-mers, (B, E), and of the genes, (B, G), of expanded clones.
     """
 
-    top_shares: Floats
+    abundances: Floats
     expansion: NDArray[np.float32]
     gene_expansion: Floats
 
 
-def _compute_count_tables(dataset: RepertoireDataset, genes: Mapping[str, Sequence[str]]) -> _CountTables:
+def _compute_count_tables(
+    dataset: RepertoireDataset, genes: Mapping[str, Sequence[str]], richness_depth: int
+) -> _CountTables:
     return _CountTables(
-        compute_log_top_shares_table(dataset),
+        compute_abundance_table(dataset, richness_depth),
         compute_expansion_table(dataset),
         compute_gene_expansion_table(dataset, genes),
     )
 
 
-def _make_zeros(dataset: RepertoireDataset, genes: Mapping[str, Sequence[str]]) -> _CountTables:
+def _make_zeros(dataset: RepertoireDataset, genes: Mapping[str, Sequence[str]], richness_depth: int) -> _CountTables:
     """Return tables of constant features, from which no model learns."""
     n_genes = sum(len(names) for names in genes.values())
     return _CountTables(
-        np.zeros((len(dataset), len(TOP_FRACTIONS))),
+        np.zeros((len(dataset), len(name_abundance_features(richness_depth)))),
         np.zeros((len(dataset), N_EXPANSION_KMERS), np.float32),
         np.zeros((len(dataset), n_genes)),
     )

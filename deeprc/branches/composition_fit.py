@@ -125,6 +125,7 @@ def _make_branch(
         n_outputs,
         features.genes if kinds & {"genes", "gene_expansion"} else {},
         reads_abundances="abundances" in kinds,
+        richness_depth=features.richness_depth if "abundances" in kinds else 0,
         reads_expansion=bool(kinds & {"expansion", "gene_expansion"}),
         counts_families=features.of_families,
         is_doubtful=is_doubtful,

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from deeprc.arrays import Floats
 from deeprc.baselines.gene_usage import compute_centred_log_ratios, list_genes
-from deeprc.branches.abundances import TOP_FRACTIONS, compute_log_top_shares_table
+from deeprc.branches.abundances import compute_abundance_table, name_abundance_features
 from deeprc.branches.composition import K
 from deeprc.branches.expansion import EXPANSION_K, compute_expansion_table, compute_gene_expansion_table
 from deeprc.branches.frequencies import RepertoireFrequencies
@@ -66,7 +66,7 @@ def make_composition_table(model: Model, dataset: RepertoireDataset, *, top: int
     - output: name of the output, as in `clones.tsv`;
     - direction: `up` if the output is higher where the feature is higher, else `down`;
     - kind: `k-mers`, `genes`, `counts`, `k-mers weighted by counts`, or `genes weighted by counts`;
-    - feature: the k-mer, the gene, or which share of the counts it is;
+    - feature: the k-mer, the gene, or which feature of the counts it is;
     - effect: change of the output, in units of contributions, if the feature is one standard deviation of these
       repertoires higher, and the features of which it is no sum stay the same;
     - mean_positive, mean_negative: mean of the feature over the repertoires of the output's class, and over those of
@@ -78,7 +78,7 @@ def make_composition_table(model: Model, dataset: RepertoireDataset, *, top: int
         a branch counts each once). A k-mer of fewer than 4 residues is counted as the beginning of 4-mers, so not
         where fewer than 4 residues are left;
       - the share of the gene among the sequences (or clonal families) whose gene is known;
-      - the share of all counts;
+      - the share of all counts, or the number of clones for each count;
       - the number of occurrences of the k-mer or gene in a sequence times the expansion score of the sequence, on
         average over the sequences. These k-mers have at most 3 residues.
 
@@ -262,16 +262,19 @@ def _average_groups(features: Floats, groups: NDArray[np.bool_]) -> Floats:
 def _measure_abundances(
     members: Sequence[WeightedBranch], dataset: RepertoireDataset, groups: NDArray[np.bool_]
 ) -> Iterator[_Effects]:
-    """Yield the effects of the shares of counts, if the models use them and counts are known."""
-    weights = np.asarray(sum(member.weigh("abundances") for member in members))
-    if weights.any():
-        logarithms = compute_log_top_shares_table(dataset)
-        is_known = ~np.isnan(logarithms[:, 0])
-        if is_known.any():
-            features = logarithms[is_known]
-            effects = _compute_effects_of_outputs(features, weights)
-            names = [f"share of the counts of the most abundant {name}" for name in TOP_FRACTIONS]
-            yield _Effects("abundances", names, effects, _average_groups(np.exp(features), groups[..., is_known]))
+    """Yield the effects of how diverse the counts are, if the models use them and counts are known."""
+    member_effects: list[_Effects] = []
+    for member in members:
+        weights, depth = member.weigh("abundances"), member.branch.richness_depth
+        if weights.any():
+            logarithms = compute_abundance_table(dataset, depth)
+            is_known = ~np.isnan(logarithms[:, 0])
+            if is_known.any():
+                features = logarithms[is_known]
+                means = _average_groups(np.exp(features), groups[..., is_known])
+                effects = _compute_effects_of_outputs(features, weights)
+                member_effects.append(_Effects("abundances", name_abundance_features(depth), effects, means))
+    yield from _add_members(member_effects)
 
 
 def _measure_genes(

@@ -14,14 +14,13 @@ import pandas as pd
 import pytest
 from scipy.stats import entropy, hypergeom
 
+from deeprc.baselines.abundance_histogram import AbundanceHistogram, compute_rarefied_richness, estimate_richness
 from deeprc.baselines.diversity import (
     DIVERSITY_FEATURES,
-    AbundanceHistogram,
     Diversity,
     DiversityRidge,
     compute_diversity_features,
     compute_diversity_table,
-    compute_rarefied_richness,
     find_common_depth,
 )
 from deeprc.datasets.categorical import Categorical
@@ -138,6 +137,36 @@ def test_rarefaction_is_that_of_fractions(counts: list[int], depth: int) -> None
 
     expected = float(sum(1 - missed(c) for c in counts))
     assert compute_rarefied_richness(histogram(counts), depth) == pytest.approx(expected, rel=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("counts", "depth", "expected"),
+    [
+        ([1, 1, 1, 2, 5], 4, None),  # fewer than there are: rarefied
+        ([1, 1, 1, 2, 5], 10, 5.0),
+        ([1, 1, 1, 2, 5], 11, 5 + 4.05 * (3 / (10 * 4.05 + 3))),  # f0 = 9 / 10 * 3**2 / 2
+        ([1, 1, 1, 5], 9, 4 + 2.625 * (3 / (8 * 2.625 + 3))),  # f0 = 7 / 8 * 3 * 2 / 2
+        ([1, 1, 1, 2, 5], 10**9, 5 + 4.05),
+        ([2, 2, 7], 100, 3.0),  # no clone has a single count
+        ([1, 7], 100, 2.0),
+        ([], 100, 0.0),
+    ],
+)
+def test_richness_beyond_the_counts_by_hand(counts: list[int], depth: int, expected: float | None) -> None:
+    if expected is None:
+        expected = compute_rarefied_richness(histogram(counts), depth)
+    assert estimate_richness(histogram(counts), depth) == pytest.approx(expected, rel=1e-9)
+
+
+def test_richness_beyond_the_counts_is_near_that_of_more_counts() -> None:
+    """4,000 draws from 3,000 unequal clones: their number is estimated from the first 2,000."""
+    rng = np.random.default_rng(0)
+    shares = rng.pareto(2.0, 3000) + 0.5
+    draws = rng.choice(3000, 4000, p=shares / shares.sum())
+    half = histogram(np.unique(draws[:2000], return_counts=True)[1].tolist())
+    n_found = len(np.unique(draws))
+    assert estimate_richness(half, 4000) == pytest.approx(n_found, rel=0.03)
+    assert half.richness < 0.8 * n_found
 
 
 def test_the_largest_counts_take_no_time() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice, product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,13 +12,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from numpy.typing import ArrayLike
 from sklearn.metrics import roc_auc_score
 
 from deeprc.airr_ml.sequence_scores import _find_composition
 from deeprc.branches.abundances import (
-    TOP_FRACTIONS,
-    compute_log_top_shares,
-    compute_log_top_shares_table,
+    choose_richness_depth,
+    compute_abundance_features,
+    compute_abundance_table,
+    name_abundance_features,
 )
 from deeprc.branches.cohort import TrainingCohort
 from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch
@@ -35,49 +38,84 @@ from tests.branches.test_composition import repertoire
 STATUS = Task("status", "status", "binary", ("negative", "positive"))
 
 
-def as_counts(*counts: int) -> np.ndarray:
-    return np.array(counts, np.uint32)
+def compute_features(counts: ArrayLike, richness_depth: int = 0) -> np.ndarray:
+    """The features of a repertoire of different sequences with these counts."""
+    known = np.array(counts, np.uint32)
+    texts = ["".join(letters) for letters in islice(product("ACDEFGHIKL", repeat=4), len(known))]
+    return compute_abundance_features(repertoire(replace(Sequences.encode(texts), counts=known)), richness_depth)
 
 
 def test_shares_by_hand() -> None:
     """Half of four sequences are two of them, a tenth are 0.4 of the largest, a hundredth 0.04."""
-    assert TOP_FRACTIONS == {"half": 0.5, "tenth": 0.1, "hundredth": 0.01}
-    found = np.exp(compute_log_top_shares(as_counts(1, 5, 2, 2)))
+    assert [name.split()[-1] for name in name_abundance_features(0)] == ["half", "tenth", "hundredth"]
+    found = np.exp(compute_features([1, 5, 2, 2]))
     np.testing.assert_allclose(found, [7 / 10, 0.4 * 5 / 10, 0.04 * 5 / 10], rtol=1e-12)
 
 
 def test_equal_counts_have_the_shares_of_their_number() -> None:
-    counts = as_counts(*[3] * 50)
-    np.testing.assert_allclose(np.exp(compute_log_top_shares(counts)), [*TOP_FRACTIONS.values()], rtol=1e-12)
+    np.testing.assert_allclose(np.exp(compute_features([3] * 50)), [0.5, 0.1, 0.01], rtol=1e-12)
 
 
-@pytest.mark.parametrize("counts", [as_counts(), as_counts(1), as_counts(1, 1, 1)], ids=["none", "one", "ones"])
-def test_counts_of_one_say_nothing(counts: np.ndarray) -> None:
-    assert np.isnan(compute_log_top_shares(counts)).all()
+@pytest.mark.parametrize("counts", [[], [1], [1, 1, 1]], ids=["none", "one", "ones"])
+def test_counts_of_one_say_nothing(counts: list[int]) -> None:
+    assert np.isnan(compute_features(counts)).all()
+    assert np.isnan(compute_features(counts, 2)).tolist() == [True] * 4
+
+
+def test_clones_per_count_by_hand() -> None:
+    """Of 10 counts, 2 are drawn: both are of the clone of 5 in 10 of 45 pairs, of either clone of 2 in one."""
+    assert name_abundance_features(2)[3] == "clones per count, among 2 counts"
+    found = np.exp(compute_features([1, 5, 2, 2], 2)[3])
+    assert found == pytest.approx((2 - 12 / 45) / 2, rel=1e-12)
+    assert np.exp(compute_features([1, 5, 2, 2], 10)[3]) == pytest.approx(4 / 10, rel=1e-12)
+
+
+def test_clones_per_count_do_not_depend_on_the_depth() -> None:
+    """A tenth of the counts of a repertoire have as many clones among 500, up to chance; the other features change."""
+    rng = np.random.default_rng(1)
+    deep = np.minimum(rng.zipf(1.7, 5000), 500)
+    shallow = rng.multivariate_hypergeometric(deep, deep.sum() // 10)
+    of_deep, of_shallow = compute_features(deep, 500), compute_features(shallow[shallow > 0], 500)
+    assert of_shallow[3] == pytest.approx(of_deep[3], abs=0.03)
+    assert np.abs(of_shallow[:2] - of_deep[:2]).min() > 0.05
+
+
+def test_the_depth_is_that_of_the_shallowest_tenth(tmp_path: Path) -> None:
+    totals = [*range(10, 31), 0, 3]  # 3 counts of 1 are unknown, as no count is
+    with ContainerWriter(tmp_path / "cohort.h5") as writer:
+        for number, total in enumerate(totals):
+            counts = np.ones(3, np.uint32) if total == 3 else np.array([total - 4, 4] if total else [], np.uint32)
+            texts = ["CAAF", "CDDF", "CEEF"][: len(counts)]
+            writer.append(f"rep.{number}", replace(Sequences.encode(texts), counts=counts))
+        writer.finish(pd.DataFrame({"number": totals}), source="a test")
+    cohort = open_dataset(tmp_path / "cohort.h5")
+    assert choose_richness_depth(cohort) == 12
+    assert choose_richness_depth(cohort[-2:]) == 1
 
 
 def test_a_common_factor_and_the_order_change_nothing() -> None:
     rng = np.random.default_rng(0)
     counts = np.minimum(rng.zipf(1.8, 2000), 10**6).astype(np.uint32)
     order = rng.permutation(2000)
-    expected = compute_log_top_shares(counts)
-    np.testing.assert_allclose(compute_log_top_shares(7 * counts), expected, rtol=1e-12)
-    np.testing.assert_array_equal(compute_log_top_shares(counts[order]), expected)
-    n_top = [int(2000 * fraction) for fraction in TOP_FRACTIONS.values()]
+    expected = compute_features(counts)
+    np.testing.assert_allclose(compute_features(7 * counts), expected, rtol=1e-12)
+    np.testing.assert_array_equal(compute_features(counts[order]), expected)
+    np.testing.assert_array_equal(compute_features(counts[order], 100), compute_features(counts, 100))
+    n_top = [1000, 200, 20]
     by_sorting = [np.sort(counts)[::-1][:n].sum() / counts.sum() for n in n_top]
     np.testing.assert_allclose(np.exp(expected), by_sorting, rtol=1e-12)
 
 
 def test_a_branch_by_hand() -> None:
-    branch = CompositionBranch(2, reads_abundances=True)
-    branch.get_buffer("abundance_weights")[:] = torch.tensor([[1, 0, 0], [0, 10, 2]])
-    branch.get_buffer("abundance_centre")[:] = torch.tensor([-0.5, -1, -2])
-    sequences = replace(Sequences.encode(["CASSL", "CAS", "CAT", "WWWW"]), counts=as_counts(1, 5, 2, 2))
-    score = [np.log(0.7) + 0.5, 10 * (np.log(0.2) + 1) + 2 * (np.log(0.02) + 2)]
+    branch = CompositionBranch(2, reads_abundances=True, richness_depth=2)
+    branch.get_buffer("abundance_weights")[:] = torch.tensor([[1, 0, 0, 0], [0, 10, 2, 3]])
+    branch.get_buffer("abundance_centre")[:] = torch.tensor([-0.5, -1, -2, -4])
+    sequences = replace(Sequences.encode(["CASSL", "CAS", "CAT", "WWWW"]), counts=np.array([1, 5, 2, 2], np.uint32))
+    score = [np.log(0.7) + 0.5, 10 * (np.log(0.2) + 1) + 2 * (np.log(0.02) + 2) + 3 * (np.log(13 / 15) + 4)]
     found = branch.compute_contributions(repertoire(sequences))  # each sequence has an equal share
     np.testing.assert_allclose(found, np.tile(score, (4, 1)) / (4 + NOISE_SEQUENCES), rtol=1e-7)
     assert branch.score(repertoire(Sequences.encode(["CASSL"] * 9))).tolist() == [0, 0]  # counts of 1
-    reads = {"abundances": True, "expansion": False}
+    reads = {"abundances": True, "richness_depth": 2, "expansion": False}
     assert branch.describe() == {"v_call": [], "j_call": [], **reads, "families": False, "doubtful": False}
     rebuilt = CompositionBranch.from_description(branch.describe(), 2, "model")
     rebuilt.load_state_dict(branch.state_dict())
@@ -87,6 +125,8 @@ def test_a_branch_by_hand() -> None:
 def test_models_of_earlier_versions_read_no_counts() -> None:
     branch = CompositionBranch.from_description({"v_call": ["A"], "j_call": []}, 1, "model")
     assert not branch.reads_counts
+    of_shares = {"v_call": [], "j_call": [], "abundances": True}
+    assert CompositionBranch.from_description(of_shares, 1, "model").get_buffer("abundance_weights").shape == (1, 3)
     assert set(branch.state_dict()) == {
         f"{name}_{part}" for name in ("v_call", "j_call") for part in ("weights", "centre")
     } | {"kmer_weights", "kmer_constants"}
@@ -142,11 +182,12 @@ def test_counts_can_be_left_out(expanded: RepertoireDataset) -> None:
     assert fit_composition(TrainingCohort(expanded, labels[:, None], (STATUS,)), with_counts=False) is None
 
 
-def test_the_table_has_the_shares_of_each_repertoire(expanded: RepertoireDataset) -> None:
-    table = compute_log_top_shares_table(expanded[::-1])
-    assert np.isnan(table[-2:]).all()
-    for row, each in zip(table[:-2], expanded[2:][::-1], strict=True):
-        np.testing.assert_array_equal(row, compute_log_top_shares(each.counts))
+def test_the_table_has_the_features_of_each_repertoire(expanded: RepertoireDataset) -> None:
+    for depth in (0, 700):
+        table = compute_abundance_table(expanded[::-1], depth)
+        assert np.isnan(table[-2:]).all()
+        for row, each in zip(table[:-2], expanded[2:][::-1], strict=True):
+            np.testing.assert_array_equal(row, compute_abundance_features(each, depth))
     assert Path(f"{expanded.container.path}.cache").is_dir()
 
 

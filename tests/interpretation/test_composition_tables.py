@@ -47,7 +47,7 @@ def test_each_kind_has_a_table(cohort: RepertoireDataset) -> None:
     model = make_model((STATUS,), branch)
     tables = make_composition_tables(model, cohort)
     assert [table.name for table in tables] == [
-        "composition-genes", "composition-k-mers", "composition-inequality-of-the-counts",
+        "composition-genes", "composition-k-mers", "composition-diversity-of-the-counts",
         "composition-genes-of-expanded-clones", "composition-k-mers-of-expanded-clones",
     ]  # fmt: skip
     genes = tables[0]

@@ -251,6 +251,28 @@ def test_counts_by_hand(tmp_path: Path) -> None:
     assert make_composition_table(make_model((STATUS,), branch), without).empty
 
 
+def test_clones_per_count_of_models_with_different_depths(tmp_path: Path) -> None:
+    """Each depth has a row; the shares of the most abundant sequences are the same feature in both models."""
+    counts = [[6, 2], [2, 2], [7, 1], [3, 1]]
+    dataset = write(tmp_path / "c.h5", [["CASSF", "CASF"]] * 4, SHEET, counts=counts)
+    branches = [CompositionBranch(1, reads_abundances=True, richness_depth=depth) for depth in (1, 2, 4)]
+    for branch in branches:
+        branch.get_buffer("abundance_weights")[0, [0, 3]] = 3.0
+    table = make_composition_table(Ensemble.of([make_model((STATUS,), branch) for branch in branches]), dataset)
+    assert set(table["feature"]) == {
+        "share of the counts of the most abundant half",
+        "clones per count, among 2 counts",  # one among 1 count is 1 everywhere
+        "clones per count, among 4 counts",
+    }
+    shares = np.array([6 / 8, 2 / 4, 7 / 8, 3 / 4])
+    of_half = row(table, "share of the counts of the most abundant half")
+    assert of_half["effect"] == pytest.approx(3 * np.log(shares).std())
+    n_clones = np.array([1 + 2 * 12 / 56, 1 + 2 * 4 / 12, 1 + 2 * 7 / 56, 1 + 2 * 3 / 12])  # 1 + P(different)
+    found = row(table, "clones per count, among 2 counts")
+    assert found["effect"] == pytest.approx(np.log(n_clones).std())  # a third of 3
+    assert found["mean_positive"] == pytest.approx(n_clones[:2].mean() / 2)
+
+
 def test_expanded_clones_by_hand(tmp_path: Path) -> None:
     """The first sequence is the more abundant one in two repertoires, the second one in the others."""
     counts = [[6, 2], [2, 1], [1, 2], [1, 3]]

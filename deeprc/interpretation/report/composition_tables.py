@@ -50,7 +50,7 @@ class _Kind:
 _KINDS: dict[str, _Kind] = {
     KIND_NAMES["genes"]: _Kind("Genes", "Gene", "mean share of the sequences with a known gene", is_share=True),
     KIND_NAMES["kmers"]: _Kind("k-mers", "k-mer", f"mean number in {_PER:,} sequences", is_kmer=True),
-    KIND_NAMES["abundances"]: _Kind("Inequality of the counts", "Feature", "mean share of all counts", is_share=True),
+    KIND_NAMES["abundances"]: _Kind("Diversity of the counts", "Feature", "mean share", is_share=True),
     KIND_NAMES["gene_expansion"]: _Kind(
         "Genes of expanded clones", "Gene", f"mean sum of the expansion scores in {_PER:,} sequences"
     ),
