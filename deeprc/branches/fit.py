@@ -31,7 +31,7 @@ def fit_branches(config: NetworkConfig, cohort: TrainingCohort) -> list[FittedBr
     """Fit all branches, and return those that predict held-out repertoires; there may be none.
 
     Doubtful branches are returned only if no branch is clear. Clones are returned beside a clear composition only if
-    they add to it, see `adds_to`.
+    they predict better than it, or add to it, see `adds_to`.
 
     Parameters
     ----------
@@ -44,9 +44,14 @@ def fit_branches(config: NetworkConfig, cohort: TrainingCohort) -> list[FittedBr
     clones = fit_clones(cohort) if config.clones else None
     fitted = [fit for fit in (composition, clones) if fit is not None]
     clear = [fit for fit in fitted if not fit.branch.is_doubtful]
-    if len(clear) == 2 and not adds_to(clear[0], clear[1], cohort):
+    if len(clear) == 2 and not _predicts_better(clear[1], clear[0]) and not adds_to(clear[0], clear[1], cohort):
         return clear[:1]
     return clear or fitted
+
+
+def _predicts_better(branch: FittedBranch, other: FittedBranch) -> bool:
+    """Return whether a branch lowers the losses of left-out repertoires more than another one, in all outputs."""
+    return bool(branch.loss_decreases.sum() > other.loss_decreases.sum())
 
 
 def describe_fits(fitted: Sequence[FittedBranch], config: NetworkConfig, tasks: Sequence[Task]) -> str:

@@ -75,16 +75,21 @@ def test_a_doubtful_branch_is_used_if_no_other_is(
     assert fit_branches(NetworkConfig(), cohort) == [clear, *([of_clones] if of_clones else [])]
 
 
-@pytest.mark.parametrize("composition_is_doubtful", [False, True])
-def test_clones_that_add_nothing_to_a_clear_composition_are_left_out(
-    monkeypatch: pytest.MonkeyPatch, composition_is_doubtful: bool
+@pytest.mark.parametrize(
+    ("composition_is_doubtful", "of_clones", "expected"),
+    [(False, 0.09, ["composition"]), (False, 0.11, ["composition", "clones"]), (True, 0.09, ["clones"])],
+    ids=["worse", "better", "beside doubt"],
+)
+def test_clones_that_add_nothing_to_a_clear_and_better_composition_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, composition_is_doubtful: bool, of_clones: float, expected: list[str]
 ) -> None:
-    composition, clones = make_fit("composition", 0.1, is_doubtful=composition_is_doubtful), make_fit("clones", 0.3)
+    composition = make_fit("composition", 0.1, is_doubtful=composition_is_doubtful)
+    clones = make_fit("clones", of_clones)
     monkeypatch.setattr(fit, "fit_composition", lambda _, with_counts: composition)
     monkeypatch.setattr(fit, "fit_clones", lambda _: clones)
     monkeypatch.setattr(fit, "adds_to", lambda used, further, _: (used, further) != (composition, clones))
-    cohort = cast("TrainingCohort", None)
-    assert fit_branches(NetworkConfig(), cohort) == [clones if composition_is_doubtful else composition]
+    fitted = fit_branches(NetworkConfig(), cast("TrainingCohort", None))
+    assert [each.branch.name for each in fitted] == expected
 
 
 def test_no_branch_was_sought() -> None:
