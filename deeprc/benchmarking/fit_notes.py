@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 __all__ = ["FitNote", "name_fit_notes", "show_fit_notes_once"]
 
-_HIDDEN_LOGGERS = ("deeprc.training.calibration", "deeprc.training.confirmation")
+_HIDDEN_LOGGERS = ("deeprc.training.calibration", "deeprc.training.confirmation", "deeprc.training.start_choice")
 """Loggers of notes that matter only to those who use the fitted network."""
 
 _SHOWN_LOGGERS = ("deeprc.branches.special_clones", "deeprc.training.branch_start", "deeprc.training.network_start")

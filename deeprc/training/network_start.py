@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from deeprc import ranks
 from deeprc.config import Config
 from deeprc.nn.batch import Collator
 from deeprc.nn.encoders import SequenceEncoder
@@ -117,6 +118,7 @@ def start_network(
         _start_attention(network, len(motifs), match_value, base_value)
         n_features += len(gap_weighted)
     fit_output(inference, labels, tasks, n_features=n_features, expected_gain=0.0 if motifs else 1.0)
+    ranks.broadcast_tensors(list(network.state_dict().values()))
 
 
 def _start_encoder(

@@ -55,6 +55,7 @@ from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.model import TrainedModel
 from deeprc.training.network_start import fit_branches_and_find_motifs, start_network
+from deeprc.training.start_choice import choose_start_motifs
 from deeprc.training.state import TrainingState, parse_state
 from deeprc.training.step import CapturedStep, Prefetcher, TrainingStep
 from deeprc.training.validation import Evaluator, Monitor
@@ -204,9 +205,9 @@ class Trainer:
         return self.state
 
     def initialise_network(self) -> None:
-        """Learn branches and motifs, and start the network from both, see `fit_branches_and_find_motifs`.
+        """Learn branches and motifs, and start the network from them; a second call changes nothing.
 
-        `fit` calls this before the first update; a second call changes nothing.
+        See `fit_branches_and_find_motifs` and `choose_start_motifs`. `fit` calls this before the first update.
         """
         if self._start_time is None:
             self._start_time = time.monotonic() - self.state.seconds
@@ -216,6 +217,7 @@ class Trainer:
             self.network, self.config, self.tasks, self.train, self.validation, seed=self.seed
         )
         self._use_branches()
+        motifs = choose_start_motifs(self._make_training_inference(), motifs, self.train.labels, self._evaluator)
         self.state.start_motifs = [asdict(motif) for motif in motifs]
         self._start_from_motifs(motifs)
         self._best_weights = copy_state(self.network)
@@ -228,9 +230,8 @@ class Trainer:
         return [EnrichedMotif.from_json(motif) for motif in self.state.start_motifs]
 
     def _start_from_motifs(self, motifs: Sequence[EnrichedMotif]) -> None:
-        """Start kernels, attention and outputs from motifs, the same on all ranks."""
+        """Start kernels, attention and outputs from motifs."""
         start_network(self._make_training_inference(), motifs, self.train.labels, self.tasks)
-        ranks.broadcast_tensors(list(self.network.state_dict().values()))
         self.step.average.restart()
 
     def _use_branches(self) -> None:
@@ -260,10 +261,9 @@ class Trainer:
             self.state.best_loss = float("inf")
 
     def _restart_without_gap_weights(self) -> None:
-        """Replace a start with gap weights by one without them, from which the updates begin.
+        """Replace a start with gap weights by one without them, since updates after it ended worse on one cohort.
 
-        Updates after a start with gap weights ended worse on one cohort. The start with gap weights has been evaluated,
-        and stays a candidate for the weights that are kept.
+        The start with gap weights has been evaluated, and stays a candidate for the weights that are kept.
         """
         if not any(any(motif.gap_weights) for motif in self.start_motifs):
             return

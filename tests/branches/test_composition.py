@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -248,6 +249,14 @@ def test_features_of_families_are_named() -> None:
     assert branch.features == ["k-mers of clonal families", "genes of clonal families", "counts"]
 
 
+def test_the_largest_depth_can_be_read() -> None:
+    largest = {"v_call": [], "j_call": [], "abundances": True, "richness_depth": 2**63 - 1}
+    branch = CompositionBranch.from_description(largest, 1, "model")
+    branch.get_buffer("abundance_weights")[:] = 1
+    sequences = replace(Sequences.encode(["CAS", "CAT", "CAV"]), counts=np.array([1, 2**32 - 1, 2], np.uint32))
+    assert np.isfinite(branch.score(repertoire(sequences))).all()
+
+
 def test_doubt_is_stored() -> None:
     doubtful = CompositionBranch(1, is_doubtful=True)
     assert CompositionBranch.from_description(doubtful.describe(), 1, "model").is_doubtful
@@ -265,6 +274,9 @@ def test_doubt_is_stored() -> None:
         ({"v_call": [1], "j_call": []}, r"model: v_call\[0\]: expected text"),
         ({"v_call": ["A", "B", "A"], "j_call": []}, "model: v_call: expected different names"),
         ({"v_call": [], "j_call": [""]}, "model: j_call: expected different names"),
+        ({"v_call": [], "j_call": [], "richness_depth": -1}, "model: richness_depth: expected a number from 0"),
+        ({"v_call": [], "j_call": [], "richness_depth": 10**400}, "model: richness_depth: expected a whole number"),
+        ({"v_call": [], "j_call": [], "richness_depth": 2.5}, "model: richness_depth: expected a whole number"),
         ({"v_call": [str(i) for i in range(20_001)], "j_call": []}, "model: v_call: expected at most 20,000 names"),
     ],
 )
