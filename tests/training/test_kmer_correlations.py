@@ -13,7 +13,7 @@ from deeprc.training.kmer_correlations import correlate, standardise
 from deeprc.training.kmer_frequencies import (
     BlockSequences,
     SparseFrequencies,
-    _BlockCounting,
+    _BlockCounter,
     find_longer_spacings,
     iterate_frequencies,
 )
@@ -57,8 +57,8 @@ def test_a_repertoire_may_have_more_occurrences_than_floats_of_32_bits_can_count
     residues[-1] = AMINO_ACIDS.index("C")
     sequences = BlockSequences(residues, np.array([0, n + 1]), np.array([0, 1]))
     spacings, memory = [(0, 2), (0, 1, 2)], np.empty(20**3, np.float32)
-    counting = _BlockCounting(sequences, np.zeros(1, bool), spacings, find_longer_spacings(spacings), memory)
-    counted = {index: (float(frequencies[0, 0]), float(frequencies[0, 1])) for index, frequencies in counting.count(1)}
+    counter = _BlockCounter(sequences, np.zeros(1, bool), spacings, find_longer_spacings(spacings), memory)
+    counted = {index: (float(frequencies[0, 0]), float(frequencies[0, 1])) for index, frequencies in counter.count(1)}
     assert counted == dict.fromkeys((0, 1), (2**24 + 4, 1))
 
 
