@@ -64,16 +64,16 @@ class _KmerTest:
         """Return the p-values of candidates with their correlations, (n,)."""
         kmers, correlation = candidates.kmers, candidates.correlation
         n_residues = np.array([len(spacing) for spacing in kmers.spacings])[kmers.spacing_index]
-        p = np.ones(len(kmers))
+        p_values = np.ones(len(kmers))
         for k in np.unique(n_residues):
             has_k = n_residues == k
-            p[has_k] = self.strongest_null.compute_p_values(int(k), correlation[has_k])
+            p_values[has_k] = self.strongest_null.compute_p_values(int(k), correlation[has_k])
         if self.overdispersed_test is None:
-            return p
+            return p_values
         is_overdispersed = candidates.overdispersed
-        q = self.overdispersed_test.compute_q_values(correlation[is_overdispersed])
-        p[is_overdispersed] = np.minimum(p[is_overdispersed], q)
-        return np.asarray(np.minimum(2 * p, 1))
+        q_values = self.overdispersed_test.compute_q_values(correlation[is_overdispersed])
+        p_values[is_overdispersed] = np.minimum(p_values[is_overdispersed], q_values)
+        return np.asarray(np.minimum(2 * p_values, 1))
 
 
 class _FreeSequences:
