@@ -232,13 +232,10 @@ def measure_overlap(
         rows = repeat == index
         variances.append(compute_clustered_variance(influences[rows], is_positive[rows], donor[rows]))
     variance_of_repeat = float(np.mean(variances) / (len(aucs) / n_repeats) ** 2)  # W
-    if (
-        not np.isfinite(variance_of_repeat) or not variance_of_mean >= _ROUNDING
-    ):  # a class of one donor has no variance (NaN)
+    if not (np.isfinite(variance_of_repeat) and variance_of_mean >= _ROUNDING):  # NaN if a class has one donor
         return factor
-    common = float(
-        np.clip((n_repeats * variance_of_mean - variance_of_repeat) / (n_repeats - 1), 0, variance_of_mean)
-    )  # C
+    common = (n_repeats * variance_of_mean - variance_of_repeat) / (n_repeats - 1)
+    common = float(np.clip(common, 0, variance_of_mean))  # C
     return (common * factor + (variance_of_repeat - common) / n_repeats) / variance_of_mean
 
 
