@@ -149,7 +149,7 @@ def _find_mixed_species(profiles: Sequence[RepertoireProfile]) -> Iterator[Findi
         for profile in profiles
         if profile not in mouse_profiles and max(map(profile.count_named, GENE_FIELDS)) >= _MIN_ROWS
     ]
-    single = [profile for profile in others if profile.of_mice]
+    with_few = [profile for profile in others if profile.of_mice]
     if mouse_profiles:
         names = sorted({name for profile in mouse_profiles for name in profile.of_mice})
         example = f"genes that only mice have, such as {', '.join(names[:3])}"
@@ -166,11 +166,11 @@ def _find_mixed_species(profiles: Sequence[RepertoireProfile]) -> Iterator[Findi
         else:
             advice = "Nothing, if these are mice. Their gene names are kept as they are, not translated to IMGT's."
             yield Finding("note", "mouse-genes", f"{example}, in {_name_repertoires(mouse_profiles)}", advice)
-    if single:
-        names = sorted({name for profile in single for name in profile.of_mice})
-        n = sum(sum(profile.of_mice.values()) for profile in single)
+    if with_few:
+        names = sorted({name for profile in with_few for name in profile.of_mice})
+        n = sum(sum(profile.of_mice.values()) for profile in with_few)
         yield _make_finding(
-            single,
+            with_few,
             "warning",
             "mouse-genes",
             f"{n:,} sequences have genes that only mice have ({', '.join(names[:3])}),",
