@@ -236,10 +236,10 @@ class _Sums:
 
     def without(self, table: FeatureTable, rows: NDArray[np.bool_]) -> _Sums:
         """Return the sums without some repertoires, `rows` (B,)."""
-        values = table.values[rows]
-        less = _sum_moments(values, table.sampling_variance[rows], self.origin)
-        n = self.n - (~np.isnan(values)).sum(axis=0)
-        return _Sums(n, self.values - less[0], self.squares - less[1], self.sampling_variance - less[2], self.origin)
+        left_out = table.values[rows]
+        values, squares, variances = _sum_moments(left_out, table.sampling_variance[rows], self.origin)
+        n = self.n - (~np.isnan(left_out)).sum(axis=0)
+        return _Sums(n, self.values - values, self.squares - squares, self.sampling_variance - variances, self.origin)
 
     def compute_moments(self) -> _Moments:
         """Return the moments of the features among these repertoires."""
@@ -252,6 +252,7 @@ class _Sums:
 
 
 def _sum_moments(values: Floats, sampling_variance: Floats, origin: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return the sums of values minus `origin`, of their squares and of sampling variances, (F,) each."""
     is_known = ~np.isnan(values)
     centred = np.where(is_known, values - origin, 0)
     return centred.sum(axis=0), (centred**2).sum(axis=0), np.where(is_known, sampling_variance, 0).sum(axis=0)
@@ -280,13 +281,15 @@ def _compute_statistics(z: Floats, features: Sequence[ShiftFeature]) -> dict[str
 
 
 def _compute_limits_of_others(values: Floats) -> Floats:
-    """Return for each value of a statistic the limit that the other values give, (B,)."""
+    """Return for each value of a statistic the limit that the other values give, (B,): their quantile, interpolated."""
     ordered, rank = np.sort(values), np.argsort(np.argsort(values, kind="stable"), kind="stable")
-    position = (1 - SHARE_BEYOND) * (len(values) - 2)
+    n_others = len(values) - 1
+    position = (1 - SHARE_BEYOND) * (n_others - 1)  # of the quantile among the others in order
     below = int(position)
-    above = min(below + 1, len(values) - 2)
-    first, second = (ordered[index + (rank <= index)] for index in (below, above))
-    limits: Floats = np.maximum(first + (position - below) * (second - first), _MIN_LIMIT)
+    above = min(below + 1, n_others - 1)
+    # without a value, those of higher rank move down by one
+    value_below, value_above = (ordered[index + (rank <= index)] for index in (below, above))
+    limits: Floats = np.maximum(value_below + (position - below) * (value_above - value_below), _MIN_LIMIT)
     return limits
 
 
