@@ -114,7 +114,7 @@ def test_the_smallest_class_of_all_draws_counts_also_if_it_is_absent() -> None:
     assert _count_smallest_class([replace(one_class, share=0.25)]) == 0
 
 
-def test_repertoires_that_count_several_times() -> None:
+def test_repertoires_that_were_drawn_several_times_count_as_often() -> None:
     rng = np.random.default_rng(0)
     labels, scores = rng.integers(0, 2, 40), rng.integers(0, 9, 40) / 3
     n_drawn = rng.integers(0, 4, (3, 40))

@@ -107,7 +107,9 @@ def test_passes_and_blocks_change_nothing(
 
 
 @pytest.mark.parametrize("block", [128, 3])
-def test_occurrences_by_text(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+def test_occurrences_are_those_of_a_search_in_texts(
+    cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
     monkeypatch.setattr(kmer_frequencies, "_MAX_REPERTOIRES", block)
     texts = ["W.W", "WH", "HW"]
     code = np.array([AMINO_ACIDS.index(text[0]) * 20 + AMINO_ACIDS.index(text[-1]) for text in texts])
@@ -184,7 +186,9 @@ def test_sequences_that_are_left_out_do_not_count(cohort: RepertoireDataset, mon
             np.testing.assert_allclose(row, expected, atol=1e-6)
 
 
-def test_carriers_by_text(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sequences_with_a_kmer_are_those_of_a_search_in_texts(
+    cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(kmer_frequencies, "_MAX_REPERTOIRES", 3)
     expected = [bool(re.search("W.W", text)) for repertoire in cohort for text in repertoire.sequences.decode()]
     code = AMINO_ACIDS.index("W") * 21
