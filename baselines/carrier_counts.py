@@ -1,7 +1,7 @@
 """Count the carriers of clones among the training repertoires, block by block.
 
-Only clones of at least two carriers are considered. So it makes no difference which clones of a training repertoire
-also occur in the container's other repertoires, on which a method may be tested later.
+Only clones of at least two carriers are considered. A method may be tested later on other repertoires of the container.
+So it makes no difference which clones these share with a training repertoire.
 
 What is counted, a unit, is a training repertoire. If the donors are known, the repertoires of one donor with the same
 label are one unit, because they share clones: tests that count them separately have p-values that are too small. The

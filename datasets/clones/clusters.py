@@ -96,7 +96,8 @@ def _link_neighbours(sequences: HashedSequences, first: NDArray[np.int64], posit
     """Return pairs of different sequences that connect all those which differ at a position only, (2, n).
 
     `first` has the index of each different sequence among all sequences, (K,). The sequences are sorted by their hash
-    without the residue at this position, so those that differ there lie together, and each is paired with the next.
+    without the residue at this position. So those that differ there alone lie together, and each is paired with the
+    next.
     """
     clones = np.flatnonzero(sequences.lengths[first] > position)
     rows = first[clones]

@@ -51,7 +51,8 @@ def _index_joined_groups(check: CohortCheck, ids: Sequence[str]) -> list[int]:
     links: list[tuple[int, int]] = []
     for group in [*(group for finding in check.findings for group in finding.groups), *repertoires_of_donor.values()]:
         links += [(row_of[group[0]], row_of[name]) for name in group[1:]]
-    return index_connected(np.array(links, np.int64).reshape(-1, 2).T, len(ids)).tolist()
+    groups: list[int] = index_connected(np.array(links, np.int64).reshape(-1, 2).T, len(ids)).tolist()
+    return groups
 
 
 def check_joined_donors_output(path: Path) -> None:

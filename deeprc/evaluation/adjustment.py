@@ -83,8 +83,8 @@ def choose_comparable_rows(
 ) -> dict[str, NDArray[np.int64]]:
     """Return the rows of each part of the split that are kept, so that columns are independent of the label.
 
-    How frequent each class is at given values of the columns is estimated from all parts together, because they have
-    more repertoires than each part alone.
+    The frequency of each class at given values of the columns is estimated from all parts together: they have more
+    repertoires than each part alone.
 
     Parameters
     ----------

@@ -96,8 +96,8 @@ def run_paired_auc_test(
     - **Donors have several repertoires.** The variance is Obuchowski's (Biometrics 1997, 53:567-578), in which donors
       are independent. Student's t has n - 1 degrees of freedom, where n is the number of donors of the class that has
       fewer.
-    - **The variance cannot be used.** It is 0 although the AUCs differ (both methods separate every fold, or are
-      constant), or it is undefined (a class has one repertoire in a fold). Then a permutation test takes its place: for
+    - **The variance cannot be used.** It may be 0 although the AUCs differ: both methods separate every fold, or are
+      constant. It is undefined if a class has one repertoire in a fold. Then a permutation test takes its place: for
       random donors, the ranks of the two methods within the fold are exchanged, 2,000 times (Bandos, Rockette and Gur,
       Statistics in Medicine 2005, 24:2873-2893).
     - **A class has one donor.** Nothing can be tested, and the p-value is 1.
@@ -225,7 +225,7 @@ def run_paired_error_test(
     """Test whether two methods predict numbers equally well, on the same repertoires.
 
     The difference is that of r2. If the methods are equally good, the two squared errors of a repertoire can be
-    exchanged, so their difference is as likely to have the other sign. The p-value is the share of random signs whose
+    exchanged. So their difference is as likely to have the other sign. The p-value is the share of random signs whose
     mean difference is at least as far from 0 as the observed one (Fisher's randomisation test of paired differences,
     1935; 10,000 draws and the observed signs). All repertoires of one donor get the same sign.
 

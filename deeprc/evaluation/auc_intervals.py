@@ -316,8 +316,8 @@ def compute_auc_influences(
 ) -> tuple[Floats, Floats]:
     """Return the AUC of each fold, (F,), and the influence of each repertoire of all folds on their sum, (N,).
 
-    The influence is (share - mean AUC) / size, where the share is that of `_compute_ordered_shares`, and the size that
-    of the repertoire's class in its fold. The variance of the sum of the AUCs is that of the sum of the influences
+    The influence is (share - mean AUC) / size. The share is that of `_compute_ordered_shares`, and the size that of the
+    repertoire's class in its fold. The variance of the sum of the AUCs is that of the sum of the influences
     (`compute_clustered_variance`). If folds have weights, (F,) with the sum 1, it is that of F times the weighted mean.
 
     For example, let one fold have the positive scores 3 and 1, and the negative score 2. The shares are 1, 0 and 0.5,
@@ -339,15 +339,15 @@ def compute_auc_influences(
 def _compute_ordered_shares(positive: NDArray[np.bool_], score: Floats) -> Floats:
     """Return the share of the other class that is on the right side of each repertoire of a fold, (B,).
 
-    On the right side of a positive repertoire are the negative ones with lower scores, and of a negative repertoire the
-    positive ones with higher scores. Equal scores count half.
+    For a positive repertoire, these are the negative ones with lower scores; for a negative repertoire, the positive
+    ones with higher scores. Equal scores count half.
     """
     n_below = rankdata(score) - 1  # among all repertoires of the fold; ties count half
     n_below_in_class = np.empty(len(score))
     for in_class in (positive, ~positive):
         n_below_in_class[in_class] = rankdata(score[in_class]) - 1
     n_below_in_other = n_below - n_below_in_class
-    return np.where(positive, n_below_in_other / (~positive).sum(), 1 - n_below_in_other / positive.sum())
+    return np.asarray(np.where(positive, n_below_in_other / (~positive).sum(), 1 - n_below_in_other / positive.sum()))
 
 
 def compute_clustered_variance(influence: Floats, positive: NDArray[np.bool_], donor: Integers) -> float:

@@ -151,8 +151,8 @@ def make_split(
     Raises
     ------
     InputError
-        If a column or the value of the test part does not exist, a group is inside and outside of the test part, there
-        are too few groups or repertoires of a class, or `adjust_split` raises it.
+        If a column or the value of the test part does not exist; a group is inside and outside of the test part; there
+        are too few groups or repertoires of a class; or `adjust_split` raises it.
     """
     options = options or SplitOptions()
     fold, group_by = options.fold, options.group_by

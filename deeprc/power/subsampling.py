@@ -83,7 +83,8 @@ class SubsampledPlan(NestedPlan):
         """Return the different donors in the random order of this draw."""
         different = np.unique(donors)
         order = np.random.default_rng([self.seed, self.draw]).permutation(len(different))
-        return different[order].tolist()
+        shuffled: list[int] = different[order].tolist()
+        return shuffled
 
     def _find_first_labels(self, donors: Integers) -> dict[int, int]:
         """Return the first known label of each donor."""

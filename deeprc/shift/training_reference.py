@@ -84,8 +84,8 @@ class Reference:
     vocabulary
         Names of the genes that are features, by field.
     features, mean, variance_between, variance_of_mean, low, high
-        The F features, and for each the mean, the variance between repertoires, the variance of the mean, and the
-        limits of the middle 95% of the repertoires.
+        The F features; and of each its mean, its variance between repertoires, the variance of its mean, and the limits
+        of the middle 95% of the repertoires.
     limits
         95% quantile of each statistic, by its name.
     distances

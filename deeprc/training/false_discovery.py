@@ -26,8 +26,8 @@ class FalseDiscoveryTest:
     k-mers are associated with the label, each needs less evidence than if it were alone.
 
     k-mers with a q-value of at most the level are significant. Only the other k-mers are correlated by chance. So the
-    numerator is then multiplied by their share of all k-mers, and more k-mers may become significant (as in the
-    adaptive rate of Benjamini, Krieger and Yekutieli). A k-mer keeps the q-value with which it became significant.
+    numerator is then multiplied by their share of all k-mers, as in the adaptive rate of Benjamini, Krieger and
+    Yekutieli. This may make more k-mers significant. A k-mer keeps the q-value with which it became significant.
     Without any signal, the probability that some k-mer reaches the level is about the level.
 
     Parameters

@@ -209,9 +209,9 @@ def _shrink_slopes(fitted: _ResidueSlopes, level: float) -> Floats | None:
 def _choose_design(slopes: Floats, variances: Floats, frequencies: Floats, level: float) -> Floats | None:
     """Return the columns by which n slopes are fitted, (n, 1) or (n, 2); None if all slopes may be equal.
 
-    If witnesses have each residue equally often, the slopes are a line in 1 / frequency. The slopes are fitted by a
-    line if it rises or falls significantly (a meta-regression with one covariate), and otherwise by their mean, if they
-    differ from it (Cochran's Q). Each of the two tests has half of the level.
+    If witnesses have each residue equally often, the slopes are a line in 1 / frequency. They are fitted by a line if
+    it rises or falls significantly (a meta-regression with one covariate). Otherwise they are fitted by their mean, if
+    they differ from it (Cochran's Q). Each of the two tests has half of the level.
     """
     precision = 1 / variances
     constant = np.ones((len(slopes), 1))

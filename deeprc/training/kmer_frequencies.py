@@ -198,9 +198,9 @@ class LongerSpacing(NamedTuple):
 def find_longer_spacings(spacings: Sequence[Spacing]) -> list[LongerSpacing | None]:
     """Return for each spacing a longer one whose counts sum to the counts of this spacing; None if there is none.
 
-    A k-mer with a gap occurs as often as all longer k-mers together that have one of the 20 residues at a place in the
-    gap. This is exact, because these places are within the sequence wherever the k-mer is. For example, the counts of
-    the spacing (0, 2) are sums of those of (0, 1, 2).
+    Take all longer k-mers that have one of the 20 residues at a place in the gap of a k-mer: together they occur as
+    often as the k-mer. This is exact, because these places are within the sequence wherever the k-mer is. For example,
+    the counts of the spacing (0, 2) are sums of those of (0, 1, 2).
     """
     index_of = {spacing: index for index, spacing in enumerate(spacings)}
     longer_spacings: list[LongerSpacing | None] = [None] * len(spacings)

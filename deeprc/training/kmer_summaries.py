@@ -1,7 +1,7 @@
 """What the search for motifs keeps of each pass over the repertoires: moments, strongest k-mers, largest correlations.
 
 Several ranks divide the spacings among them, not the repertoires. Sums of frequencies are rounded, so they depend on
-the order of the repertoires, and each spacing's sums must stay on one rank to have the digits of one process. Counts of
+the order of the repertoires. To have the digits of one process, each spacing's sums must stay on one rank. Counts of
 repertoires could be merged exactly, but there are 160,000 per repertoire and spacing; what is kept of a spacing is
 smaller than the counts of two repertoires.
 
