@@ -192,11 +192,8 @@ class _BoostedTrees(RepertoireEstimator):
         n_components, n_selected = len(self.origin_), len(self.kmers_)
         if self.loadings_.shape != (20 ** len(_COMPONENT_OFFSETS), n_components) or self.origin_.ndim != 1:
             raise ValueError(f"loadings: expected {n_components} components, found {self.loadings_.shape}")
-        n_patterns = len(list_gapped_offsets(_SELECTED_K, self.max_gap))
-        for name, array, end in (("patterns", self.patterns_, n_patterns), ("kmers", self.kmers_, 20**_SELECTED_K)):
-            is_index = array.dtype.kind == "i" and array.shape == (n_selected,)
-            if not is_index or not ((array >= 0) & (array < end)).all():
-                raise ValueError(f"{name}: expected {n_selected} numbers from 0 to {end - 1}")
+        _check_indices("patterns", self.patterns_, n_selected, len(list_gapped_offsets(_SELECTED_K, self.max_gap)))
+        _check_indices("kmers", self.kmers_, n_selected, 20**_SELECTED_K)
         check_whole_number("depth", self.depth_)
         self.baseline_ = float(validate(to_plain(self.baseline_), float, "baseline"))
         for name in ("v_names_", "j_names_"):
@@ -242,6 +239,13 @@ class BoostedTreesRegressor(_BoostedTrees, RepertoireRegressor):
 
     def _predict(self, X: RepertoireDataset) -> Floats:
         return self._compute_outputs(X)
+
+
+def _check_indices(name: str, indices: NDArray[Any], n: int, end: int) -> None:
+    """Raise ValueError if an array does not hold n integers from 0 to `end` - 1."""
+    are_integers = indices.dtype.kind == "i" and indices.shape == (n,)
+    if not are_integers or not ((indices >= 0) & (indices < end)).all():
+        raise ValueError(f"{name}: expected {n} numbers from 0 to {end - 1}")
 
 
 def _compute_principal_components(X: RepertoireDataset, n: int) -> tuple[Floats, Floats]:

@@ -170,10 +170,11 @@ def _count_block(
     weight: NDArray[np.int32],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Return the label sum, the weight and the number of the units that carry each clone, (M,) each."""
-    m = len(offsets) - 1
-    label_sums, n_carriers, n_different = np.zeros(m, np.int64), np.zeros(m, np.int64), np.zeros(m, np.int64)
+    n_clones = len(offsets) - 1
+    label_sums, n_carriers = np.zeros(n_clones, np.int64), np.zeros(n_clones, np.int64)
+    n_different = np.zeros(n_clones, np.int64)
     last_seen = np.full(len(weight), -1, np.int64)  # the last clone of each unit
-    for clone in range(m):
+    for clone in range(n_clones):
         for i in range(offsets[clone], offsets[clone + 1]):
             unit = unit_of[repertoires[i]]
             if unit >= 0 and last_seen[unit] != clone:

@@ -125,21 +125,13 @@ class Reference:
         n_donors = len(np.unique(donor_of))
         if n_donors < MIN_DONORS:
             return None
-        z = np.empty_like(table.values)
         sums = _Sums.of(table)
-        for donor in range(n_donors):
-            rows = donor_of == donor
-            others = sums.without(table, rows)
-            z[rows] = _compute_deviations(
-                table.values[rows], table.sampling_variance[rows], others.compute_moments(), table.features
-            )
-        statistics = _compute_statistics(z, table.features)
+        statistics = _compute_statistics(_compute_deviations_from_others(table, donor_of, sums), table.features)
         limits = {
             name: max(float(np.quantile(values, 1 - SHARE_BEYOND)), _MIN_LIMIT) for name, values in statistics.items()
         }
-        distances = np.sort(
-            np.max([values / _compute_limits_of_others(values) for values in statistics.values()], axis=0)
-        )
+        relative_statistics = [values / _compute_limits_of_others(values) for values in statistics.values()]
+        distances = np.sort(np.max(relative_statistics, axis=0))
         moments = sums.compute_moments()
         low, high = _compute_usual_range(table.values)
         return cls(
@@ -265,6 +257,19 @@ def _compute_deviations(
     mean, variance_between, variance_of_mean = moments
     min_sds = np.array([MIN_SD[feature.scale] for feature in features])
     return np.asarray((values - mean) / np.sqrt(variance_between + variance_of_mean + sampling_variance + min_sds**2))
+
+
+def _compute_deviations_from_others(table: FeatureTable, donor_of: NDArray[np.int64], sums: _Sums) -> Floats:
+    """Return the deviations of repertoires from those of all other donors, (B, F).
+
+    `donor_of` is the index of each repertoire's donor, (B,), and `sums` are those of all repertoires.
+    """
+    z = np.empty_like(table.values)
+    for donor in range(int(donor_of.max()) + 1):
+        rows = donor_of == donor
+        moments = sums.without(table, rows).compute_moments()
+        z[rows] = _compute_deviations(table.values[rows], table.sampling_variance[rows], moments, table.features)
+    return z
 
 
 def _compute_statistics(z: Floats, features: Sequence[ShiftFeature]) -> dict[str, Floats]:
