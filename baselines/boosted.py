@@ -120,8 +120,9 @@ class _BoostedTrees(RepertoireEstimator):
         """Compute and cache the counts of k-mers, genes, lengths and clones of the container's repertoires."""
         if self.n_components:
             compute_kmer_matrix(X[:0], _COMPONENT_OFFSETS)
-        for offsets in list_gapped_offsets(_SELECTED_K, self.max_gap) if self.n_selected else ():
-            compute_kmer_matrix(X[:0], offsets)
+        if self.n_selected:
+            for offsets in list_gapped_offsets(_SELECTED_K, self.max_gap):
+                compute_kmer_matrix(X[:0], offsets)
         for field in X.gene_fields:
             list_genes(X[:0], field)
         _compute_length_features(X[:0])
@@ -269,9 +270,11 @@ def _compute_principal_components(X: RepertoireDataset, n: int) -> tuple[Floats,
 
 def _select_most_correlated(X: RepertoireDataset, labels: Floats, n: int, max_gap: int) -> tuple[Integers, Integers]:
     """Return the patterns and the indices, (S,) each, of the 4-mers that correlate most with the labels, best first."""
+    if n == 0:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
     centred = labels - labels.mean()
-    strengths, patterns, kmers = [np.zeros(0)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for index, offsets in enumerate(list_gapped_offsets(_SELECTED_K, max_gap) if n else ()):
+    strengths, patterns, kmers = [], [], []
+    for index, offsets in enumerate(list_gapped_offsets(_SELECTED_K, max_gap)):
         strength = np.abs(StandardisedColumns(compute_kmer_frequencies(X, offsets)).compute_products(centred))
         best = np.argsort(-strength, kind="stable")[:n]
         best = best[strength[best] > 0]

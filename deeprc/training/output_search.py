@@ -233,12 +233,12 @@ class OutputSearch:
         for comparison in range(_MAX_COMPARISONS):
             compared = waiting.take_first_of_each_sign(_MAX_COMPARED // 2)
             motifs, not_compared = self._choose_in_comparison(compared, free, max_motifs)
-            later = waiting.take(waiting.kmers.find_missing(compared.kmers))
+            weaker = waiting.take(waiting.kmers.find_missing(compared.kmers))
             # overdispersed k-mers need not wait: they are added to every comparison again
-            waiting = KmerCandidates.concatenate([not_compared.take(~not_compared.overdispersed), later]).sort()
+            waiting = KmerCandidates.concatenate([not_compared.take(~not_compared.overdispersed), weaker]).sort()
             if motifs or len(waiting) == 0:
-                compared_all = comparison == 0 and len(not_compared) == 0 and len(waiting) == 0
-                return motifs, compared_all
+                is_complete = len(not_compared) == 0 and len(waiting) == 0
+                return motifs, comparison == 0 and is_complete
         return [], False
 
     def _choose_in_comparison(self, candidates: KmerCandidates, free: _FreeSequences, max_motifs: int) -> _Choice:
