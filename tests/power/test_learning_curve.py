@@ -107,9 +107,8 @@ def test_the_smallest_class_of_all_draws_counts_also_if_it_is_absent() -> None:
     labels, fold_of = np.r_[donors % 2, np.ones(400 - len(donors), np.int64)], whole.donors // 2 % 5
     whole = replace(whole, folds=replace(whole.folds, labels=labels, fold_of=fold_of))
     plans = [replace(whole, share=0.25, draw=draw) for draw in range(8)]
-    by_draws = [_count_smallest_class(plans[:n]) for n in (1, 2, 8)]
-    assert by_draws[0] >= by_draws[1] >= by_draws[2]
-    assert by_draws[2] < by_draws[0]
+    of_one, of_two, of_eight = (_count_smallest_class(plans[:n]) for n in (1, 2, 8))
+    assert of_one >= of_two >= of_eight != of_one
     one_class = replace(whole, folds=replace(whole.folds, labels=np.zeros(400, np.int64)))
     assert _count_smallest_class([replace(one_class, share=0.25)]) == 0
 
