@@ -3,7 +3,7 @@
 They depend on two numbers only: how many repertoires carry a feature, and how many of these are positive (or the sum of
 their ranks). Millions of features share a few thousand such pairs, so many features are tested at once.
 
-Letters: B repertoires, of which P are positive; M features, T thresholds.
+Letters: B repertoires, P of them positive; M features, each with n carriers, a of them positive; T thresholds.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class AssociationTest(NamedTuple):
     Attributes
     ----------
     find_critical_sums
-        Function that returns the smallest sum of labels for which the p-value of a feature with n carriers is below
-        each threshold, (T, B + 1), from the thresholds, (T,), and the labels of all repertoires, (B,).
+        Function of the thresholds, (T,), and the labels of all repertoires, (B,). It returns the smallest sum of labels
+        for which the p-value is below each threshold, by the number of carriers of a feature, (T, B + 1).
     compute_p_values
-        Function that returns the p-values, (M,), from the sums of the carriers' labels, (M,), the numbers of carriers,
-        (M,), and the labels of all repertoires, (B,).
+        Function of the sums of the carriers' labels, (M,), the numbers of carriers, (M,), and the labels of all
+        repertoires, (B,). It returns the p-values, (M,).
     """
 
     find_critical_sums: Callable[[ArrayLike, NDArray[np.int64]], NDArray[np.int64]]
@@ -131,7 +131,7 @@ def _compute_rank_sum_moments(carriers: NDArray[np.int64], ranks: NDArray[np.int
 
 
 def _find_critical_rank_sums(thresholds: ArrayLike, labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the smallest rank sum that is significant, by threshold and number of carriers, (thresholds, B + 1)."""
+    """Return the smallest rank sum that is significant, by threshold and number of carriers, (T, B + 1)."""
     mean, deviation = _compute_rank_sum_moments(np.arange(len(labels) + 1), labels)
     z = -ndtri(np.asarray(thresholds, np.float64))
     needed = np.floor(mean + z[:, None] * deviation).astype(np.int64) + 1
@@ -162,11 +162,11 @@ def _compute_tails(
     """Return the probability of at least `a` positive carriers among `n`, for each pair, (M,)."""
     values = np.ones(len(n))
     for i in range(len(n)):
-        smallest = max(0, n[i] - (n_repertoires - n_positive))
-        if a[i] > smallest:
+        fewest, most = max(0, n[i] - (n_repertoires - n_positive)), min(n[i], n_positive)
+        if a[i] > fewest:
             tail = 0.0
-            for x in range(min(n[i], n_positive), a[i] - 1, -1):
-                tail += np.exp(log_pmf(x, n[i], n_positive, n_repertoires, logs))
+            for n_hits in range(most, a[i] - 1, -1):
+                tail += np.exp(log_pmf(n_hits, n[i], n_positive, n_repertoires, logs))
             values[i] = min(tail, 1.0)
     return values
 
@@ -175,18 +175,24 @@ def _compute_tails(
 def _find_critical(
     thresholds: NDArray[np.float64], n_positive: int, n_repertoires: int, logs: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """Compute `find_critical_carriers`; tails are summed as in `_compute_tails`, so that both agree on a threshold."""
+    """Return what `find_critical_carriers` returns.
+
+    Tails are summed as in `_compute_tails`, so that both functions agree on a threshold.
+    """
     needed = np.full((len(thresholds), n_repertoires + 1), n_positive + 1, np.int64)
     for n in range(n_repertoires + 1):
-        smallest = max(0, n - (n_repertoires - n_positive))
+        fewest, most = max(0, n - (n_repertoires - n_positive)), min(n, n_positive)
         tail = 0.0
-        for x in range(min(n, n_positive), smallest - 1, -1):
-            tail = min(tail + np.exp(log_pmf(x, n, n_positive, n_repertoires, logs)), 1.0) if x > smallest else 1.0
-            passed = False
+        for n_hits in range(most, fewest - 1, -1):
+            if n_hits > fewest:
+                tail = min(tail + np.exp(log_pmf(n_hits, n, n_positive, n_repertoires, logs)), 1.0)
+            else:
+                tail = 1.0
+            passes_any = False
             for t in range(len(thresholds)):
                 if tail < thresholds[t]:
-                    needed[t, n] = x
-                    passed = True
-            if not passed:
+                    needed[t, n] = n_hits
+                    passes_any = True
+            if not passes_any:
                 break
     return needed

@@ -1,6 +1,6 @@
 """The beta-binomial distribution: counts whose rate varies from repertoire to repertoire, fitted by maximum likelihood.
 
-Letters: B repertoires, n different pairs of counts.
+Letters: B repertoires, each with k hits in n trials.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ def compute_beta_binomial_log_odds(distributions: Floats, k: ArrayLike, n: Array
 def fit_beta_binomial(k: ArrayLike, n: ArrayLike) -> tuple[float, float]:
     """Return the maximum-likelihood estimates of alpha and beta, given k hits in n trials of each repertoire, (B,).
 
-    If all k are 0, the maximum-likelihood rate is 0, which would make any hit impossible. The result then is the
-    posterior of one common rate under Jeffreys' prior, Beta(1/2, 1/2 + sum of n), and the mirror image of it if all k
-    are n. If the counts vary no more than binomial ones, the likelihood rises with alpha + beta without end; the result
+    If all k are 0, the maximum-likelihood rate is 0, which would make any hit impossible. Then the result is the
+    posterior of one common rate under Jeffreys' prior: Beta(1/2, 1/2 + sum of n). If all k are n, it is the mirror
+    image. If the counts vary no more than binomial ones, the likelihood rises with alpha + beta without end; the result
     then has alpha + beta of about 1e9.
     """
     pairs = np.stack([np.asarray(k, np.float64), np.asarray(n, np.float64)])
@@ -111,17 +111,19 @@ def _minimise_loss(k: Floats, n: Floats, weights: NDArray[np.int64], rate: float
 
 def _compute_newton_step(derivatives: _Derivatives, damping: float) -> tuple[float, float]:
     """Return Newton's step of rate and size; enough is added to both second derivatives that it lowers the loss."""
-    by_rate, by_size, a, b, mixed = derivatives
-    middle, radius = (a + b) / 2, float(np.hypot((a - b) / 2, mixed))  # the eigenvalues are middle +- radius
+    by_rate, by_size, rate_rate, size_size, mixed = derivatives
+    middle = (rate_rate + size_size) / 2
+    radius = float(np.hypot((rate_rate - size_size) / 2, mixed))  # the eigenvalues are middle +- radius
     added = max(0.0, radius - middle) + damping * (abs(middle) + radius) + 1e-300
-    a, b = a + added, b + added
-    scale = a * b - mixed**2
-    x, y = (mixed * by_size - b * by_rate) / scale, (mixed * by_rate - a * by_size) / scale
-    return min(max(x, -_MAX_STEP), _MAX_STEP), min(max(y, -_MAX_STEP), _MAX_STEP)
+    rate_rate, size_size = rate_rate + added, size_size + added
+    determinant = rate_rate * size_size - mixed**2
+    rate_step = (mixed * by_size - size_size * by_rate) / determinant
+    size_step = (mixed * by_rate - rate_rate * by_size) / determinant
+    return min(max(rate_step, -_MAX_STEP), _MAX_STEP), min(max(size_step, -_MAX_STEP), _MAX_STEP)
 
 
 def _compute_loss(k: Floats, n: Floats, weights: NDArray[np.int64], alpha: float, beta: float) -> float:
-    """Return the negative log-likelihood, up to a constant, of n pairs of counts that occur `weights` times, (n,)."""
+    """Return the negative log-likelihood, up to a constant, of pairs of k and n that occur `weights` times."""
     return -float((weights * _compute_log_beta_ratio(k, n, alpha, beta)).sum())
 
 

@@ -116,8 +116,9 @@ class _BoostedTrees(RepertoireEstimator):
         """Compute and cache the counts of k-mers, genes, lengths and clones of the container's repertoires."""
         if self.n_components:
             compute_kmer_matrix(X[:0], _COMPONENT_OFFSETS)
-        for offsets in list_gapped_offsets(_SELECTED_K, self.max_gap) if self.n_selected else ():
-            compute_kmer_matrix(X[:0], offsets)
+        if self.n_selected:
+            for offsets in list_gapped_offsets(_SELECTED_K, self.max_gap):
+                compute_kmer_matrix(X[:0], offsets)
         for field in X.gene_fields:
             list_genes(X[:0], field)
         _compute_length_features(X[:0])
@@ -188,11 +189,8 @@ class _BoostedTrees(RepertoireEstimator):
         n_components, n_selected = len(self.origin_), len(self.kmers_)
         if self.loadings_.shape != (20 ** len(_COMPONENT_OFFSETS), n_components) or self.origin_.ndim != 1:
             raise ValueError(f"loadings: expected {n_components} components, found {self.loadings_.shape}")
-        n_patterns = len(list_gapped_offsets(_SELECTED_K, self.max_gap))
-        for name, array, end in (("patterns", self.patterns_, n_patterns), ("kmers", self.kmers_, 20**_SELECTED_K)):
-            is_index = array.dtype.kind == "i" and array.shape == (n_selected,)
-            if not is_index or not ((array >= 0) & (array < end)).all():
-                raise ValueError(f"{name}: expected {n_selected} numbers from 0 to {end - 1}")
+        _check_indices("patterns", self.patterns_, n_selected, len(list_gapped_offsets(_SELECTED_K, self.max_gap)))
+        _check_indices("kmers", self.kmers_, n_selected, 20**_SELECTED_K)
         check_whole_number("depth", self.depth_)
         self.baseline_ = float(validate(to_plain(self.baseline_), float, "baseline"))
         for name in ("v_names_", "j_names_"):
@@ -240,6 +238,13 @@ class BoostedTreesRegressor(_BoostedTrees, RepertoireRegressor):
         return self._compute_outputs(X)
 
 
+def _check_indices(name: str, indices: NDArray[Any], n: int, end: int) -> None:
+    """Raise ValueError if an array does not hold n integers from 0 to `end` - 1."""
+    are_integers = indices.dtype.kind == "i" and indices.shape == (n,)
+    if not are_integers or not ((indices >= 0) & (indices < end)).all():
+        raise ValueError(f"{name}: expected {n} numbers from 0 to {end - 1}")
+
+
 def _compute_principal_components(X: RepertoireDataset, n: int) -> tuple[Floats, Floats]:
     """Return the loadings, (M, P), and the origin, (P,), of the first components; see `_BoostedTrees.loadings_`.
 
@@ -261,9 +266,11 @@ def _compute_principal_components(X: RepertoireDataset, n: int) -> tuple[Floats,
 
 def _select_most_correlated(X: RepertoireDataset, labels: Floats, n: int, max_gap: int) -> tuple[Integers, Integers]:
     """Return the patterns and the indices, (S,) each, of the 4-mers that correlate most with the labels, best first."""
+    if n == 0:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
     centred = labels - labels.mean()
-    strengths, patterns, kmers = [np.zeros(0)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for index, offsets in enumerate(list_gapped_offsets(_SELECTED_K, max_gap) if n else ()):
+    strengths, patterns, kmers = [], [], []
+    for index, offsets in enumerate(list_gapped_offsets(_SELECTED_K, max_gap)):
         strength = np.abs(StandardisedColumns(compute_kmer_frequencies(X, offsets)).compute_products(centred))
         best = np.argsort(-strength, kind="stable")[:n]
         best = best[strength[best] > 0]

@@ -1,7 +1,7 @@
 """Count the carriers of clones among the training repertoires, block by block.
 
-Only clones of at least two carriers are considered. So it makes no difference which clones of a training repertoire
-also occur in the container's other repertoires, on which a method may be tested later.
+Only clones of at least two carriers are considered. A method may be tested later on other repertoires of the container.
+So it makes no difference which clones these share with a training repertoire.
 
 What is counted, a unit, is a training repertoire. If the donors are known, the repertoires of one donor with the same
 label are one unit, because they share clones: tests that count them separately have p-values that are too small. The
@@ -170,10 +170,11 @@ def _count_block(
     weight: NDArray[np.int32],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Return the label sum, the weight and the number of the units that carry each clone, (M,) each."""
-    m = len(offsets) - 1
-    label_sums, n_carriers, n_different = np.zeros(m, np.int64), np.zeros(m, np.int64), np.zeros(m, np.int64)
+    n_clones = len(offsets) - 1
+    label_sums, n_carriers = np.zeros(n_clones, np.int64), np.zeros(n_clones, np.int64)
+    n_different = np.zeros(n_clones, np.int64)
     last_seen = np.full(len(weight), -1, np.int64)  # the last clone of each unit
-    for clone in range(m):
+    for clone in range(n_clones):
         for i in range(offsets[clone], offsets[clone + 1]):
             unit = unit_of[repertoires[i]]
             if unit >= 0 and last_seen[unit] != clone:

@@ -122,8 +122,8 @@ def compute_diversity_table(X: RepertoireDataset, depth: int) -> NDArray[np.floa
 def compute_diversity_features(histogram: AbundanceHistogram, depth: int) -> NDArray[np.float64]:
     """Return the diversity of a repertoire of M clones.
 
-    With shares p of the clones among all counts and natural logarithms, Hill's numbers (Hill 1973, Ecology 54:427) are
-    the richness M (order 0), exp(-sum(p log p)) (order 1) and 1 / sum(p^2) (order 2). The features are:
+    Let p be the shares of the clones among all counts. Hill's numbers (Hill 1973, Ecology 54:427) are the richness M
+    (order 0), exp(-sum(p log p)) (order 1) and 1 / sum(p^2) (order 2), with natural logarithms. The features are:
 
     - `log_richness`: log(1 + M);
     - `log_richness_at_depth`: log(1 + number of clones that are expected among `depth` counts), see

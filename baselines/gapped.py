@@ -88,8 +88,9 @@ class GappedKmerLogisticRegression(PenalisedClassifier):
         """Compute and cache the k-mer counts, for each pattern of gaps, and the gene counts of the container."""
         for offsets in list_gapped_offsets(self.k, self.max_gap):
             compute_kmer_matrix(X[:0], offsets, weighted=self.weighted)
-        for field in X.gene_fields if self.genes == "auto" else ():
-            list_genes(X[:0], field)
+        if self.genes == "auto":
+            for field in X.gene_fields:
+                list_genes(X[:0], field)
 
     def _compute_features(self, X: RepertoireDataset) -> FeatureMatrix:
         patterns = list_gapped_offsets(self.k, self.max_gap)

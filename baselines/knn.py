@@ -60,7 +60,7 @@ class KNN(_NearestNeighbours, KernelClassifier):
     """Classification by the nearest training repertoires; the distance is 1 - kernel (Levandowsky and Winter 1971).
 
     The score is the fraction of the second class among the `n_neighbors` nearest repertoires. If several repertoires
-    are equally far away and there are not votes enough for all of them, they share the remaining votes equally, so that
+    are equally far away, and there are not votes enough for all of them, they share the remaining votes equally. So
     their order does not matter.
 
     Parameters

@@ -213,7 +213,7 @@ def _find_highest_of(
     """Return the highest score of a repertoire's instances, and the 4-mer that has it; see `_find_highest`.
 
     Among the instances of one 4-mer, the most abundant has the highest score if the weight of the abundance is
-    positive, and the least abundant if it is negative.
+    positive. If it is negative, the least abundant has it.
     """
     if abundance_weight >= 0:
         values, bounds = abundances.highest[row], abundances.highest_bounds[row]

@@ -51,11 +51,11 @@ class PublicClones(BinaryClassifier):
     repertoires that had no part in the selection of clones. Of equally good thresholds, the strictest is taken.
 
     This differs from the published method in one respect. Training repertoires, above all positive ones, carry more of
-    the clones that were selected on them than new repertoires do, so distributions that are fitted to these counts are
+    the clones that were selected on them than new repertoires do. So distributions that are fitted to these counts are
     biased. Here they are fitted to cross-fitted counts: for each training repertoire, clones are selected without its
     fold, which finds slightly fewer of them. `cross_fit=False` gives the published method.
 
-    If `fit` gets `groups`, no fold separates repertoires of one donor, and the test of a clone counts a donor's
+    If `fit` gets `groups`, no fold separates repertoires of one donor. The test of a clone then counts a donor's
     repertoires with the same label once. The distributions are those of repertoires. Only clones with at least two
     carriers (donors, or else training repertoires) are considered.
 

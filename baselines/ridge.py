@@ -26,7 +26,7 @@ def fit_ridge_path(
     """Yield the solution for each C.
 
     A solution minimises C * sum of squared errors + |w|^2. The coefficients w are those of columns that are centred,
-    scaled and divided by the square root of their number, so that one C means about the same for nine columns and for
+    scaled and divided by the square root of their number. So one C means about the same for nine columns and for
     160,000. The intercept has no penalty. See `fit_dual_ridge_path`.
 
     Parameters

@@ -1,6 +1,6 @@
 """The columns of a matrix, centred and scaled on the fly: a sparse matrix stays sparse, a large one is not copied.
 
-Letters: B rows (repertoires), M columns, n chosen columns.
+Letters: B rows (repertoires), M columns, n chosen columns, V values that a sparse matrix stores.
 """
 
 from __future__ import annotations

@@ -239,10 +239,10 @@ def _solve_for_cost(kernel: Floats, positive: NDArray[np.bool_], cost: float) ->
 def _find_optimum(kernel: Floats, positive: NDArray[np.bool_], cost: float) -> _Optimum:
     """Return the optimum for this C or, if C is small, an optimum from which that of this C follows.
 
-    With m repertoires in the rarer class and a kernel between 0 and 1, scores without the intercept differ by at most
-    2 m C. So for C up to 1 / m the whole rarer class is on the wrong side of its margin, and all coefficients and
-    differences of scores are proportional to C. They are computed for C = 1 / (2 m), because for C = 1e-6 they would be
-    smaller than the solver's tolerance.
+    If the rarer class has m repertoires and the kernel is between 0 and 1, scores without the intercept differ by at
+    most 2 m C. So for C up to 1 / m, the whole rarer class is on the wrong side of its margin. Then all coefficients
+    and differences of scores are proportional to C. They are computed for C = 1 / (2 m), because for C = 1e-6 they
+    would be smaller than the solver's tolerance.
     """
     n_positive, n_negative = int(positive.sum()), int((~positive).sum())
     smallest_cost = 0.5 / min(n_positive, n_negative)  # of the solver

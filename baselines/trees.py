@@ -60,29 +60,38 @@ class Trees(NamedTuple):
 
     def check(self, n_features: int) -> None:
         """Raise ValueError if the arrays are no trees for this number of features: the file may be a stranger's."""
-        n = len(self.features)
+        n_nodes = len(self.features)
         for name, array in zip(self._fields, self, strict=True):
-            kinds = "f" if name in ("thresholds", "values") else "i"
-            if array.ndim != 1 or array.dtype.kind not in kinds or array.dtype.itemsize != 8:
+            kind = "f" if name in ("thresholds", "values") else "i"
+            if array.ndim != 1 or array.dtype.kind != kind or array.dtype.itemsize != 8:
                 found = f"{array.dtype} {array.shape}"
                 raise ValueError(f"{name}: expected a one-dimensional array of 64-bit numbers, found {found}")
-            if name != "starts" and len(array) != n:
-                raise ValueError(f"{name}: expected {n} nodes, found {len(array)}")
-        starts = self.starts
-        is_within = len(starts) >= 2 and starts[0] == 0 and starts[-1] == n and ((starts >= 0) & (starts <= n)).all()
-        if not is_within or (np.diff(starts) < 1).any():
-            raise ValueError(f"starts: expected rising numbers from 0 to {n}")
-        sizes = np.diff(starts)
-        index = np.arange(n) - np.repeat(starts[:-1], sizes)
-        inner = self.features != _LEAF
-        if not ((self.features[inner] >= 0) & (self.features[inner] < n_features)).all():
-            raise ValueError(f"features: expected numbers from 0 to {n_features - 1}, or {_LEAF} for a leaf")
-        for name in ("left", "right"):
-            child = getattr(self, name)
-            if not ((child > index) & (child < np.repeat(sizes, sizes)))[inner].all():
-                raise ValueError(f"{name}: expected nodes of the same tree, after their parents")
+            if name != "starts" and len(array) != n_nodes:
+                raise ValueError(f"{name}: expected {n_nodes} nodes, found {len(array)}")
+        self._check_starts(n_nodes)
+        self._check_inner_nodes(n_features)
         if not np.isfinite(self.values).all() or np.isnan(self.thresholds).any():
             raise ValueError("thresholds, values: expected finite numbers")
+
+    def _check_starts(self, n_nodes: int) -> None:
+        starts = self.starts
+        is_valid = len(starts) >= 2 and starts[0] == 0 and starts[-1] == n_nodes
+        # compared with limits, too, because the difference of extreme numbers overflows
+        if not is_valid or ((starts < 0) | (starts > n_nodes)).any() or (np.diff(starts) < 1).any():
+            raise ValueError(f"starts: expected rising numbers from 0 to {n_nodes}")
+
+    def _check_inner_nodes(self, n_features: int) -> None:
+        is_inner = self.features != _LEAF
+        features = self.features[is_inner]
+        if not ((features >= 0) & (features < n_features)).all():
+            raise ValueError(f"features: expected numbers from 0 to {n_features - 1}, or {_LEAF} for a leaf")
+        sizes = np.diff(self.starts)
+        index_in_tree = np.arange(len(self.features)) - np.repeat(self.starts[:-1], sizes)
+        size_of_tree = np.repeat(sizes, sizes)
+        for name in ("left", "right"):
+            child = getattr(self, name)
+            if not ((child > index_in_tree) & (child < size_of_tree))[is_inner].all():
+                raise ValueError(f"{name}: expected nodes of the same tree, after their parents")
 
     def sum_leaves(self, rows: Floats) -> Floats:
         """Return the sum of the leaf values that each row, (B, F), reaches in the trees, (B,)."""

@@ -93,8 +93,8 @@ class CloneSet:
         dataset
             Repertoires of any container; genes are compared by name.
         make_table
-            Function that makes a table of the clones for a container, from their arrays with the codes of the
-            container's genes, and from whether the container knows the genes of each clone, (J,).
+            Function that makes a table of the clones for a container. It gets the arrays of the clones, with the codes
+            of the container's genes, and whether the container knows the genes of each clone, (J,).
         find
             Function of a container's sequences, the table, and the start and the stop of the repertoire.
 
@@ -127,7 +127,7 @@ class CloneSet:
         for field, vocabulary in vocabularies.items():
             codes = self.sequences.genes[field].encode_with(vocabulary)
             is_known &= codes >= 0
-            genes[field] = Categorical(codes.clip(0).astype(np.uint16), vocabulary)
+            genes[field] = Categorical(codes.clip(0).astype(np.uint16), vocabulary)  # an unknown gene may get any code
         return self.sequences.with_genes(genes).arrays(list(genes)), is_known
 
 

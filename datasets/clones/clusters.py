@@ -96,7 +96,8 @@ def _link_neighbours(sequences: HashedSequences, first: NDArray[np.int64], posit
     """Return pairs of different sequences that connect all those which differ at a position only, (2, n).
 
     `first` has the index of each different sequence among all sequences, (K,). The sequences are sorted by their hash
-    without the residue at this position, so those that differ there lie together, and each is paired with the next.
+    without the residue at this position. So those that differ there alone lie together, and each is paired with the
+    next.
     """
     clones = np.flatnonzero(sequences.lengths[first] > position)
     rows = first[clones]
@@ -126,18 +127,18 @@ def _select_clusters(
     """
     n_repertoires = int(sequences.repertoires.max(initial=0)) + 1
     n_clusters = int(cluster_of.max(initial=-1)) + 1
-    carried = np.unique(cluster_of[clone_of] * n_repertoires + sequences.repertoires)
-    carrying_cluster, carriers = np.divmod(carried, n_repertoires)
-    n_carriers = np.bincount(carrying_cluster, minlength=n_clusters)
+    pairs = np.unique(cluster_of[clone_of] * n_repertoires + sequences.repertoires)
+    cluster_of_carrier, carriers = np.divmod(pairs, n_repertoires)
+    n_carriers = np.bincount(cluster_of_carrier, minlength=n_clusters)
     n_members = np.bincount(cluster_of, minlength=n_clusters)
     kept = np.flatnonzero((n_carriers >= 2) & (n_members <= MAX_MEMBERS))
     first_of_cluster = np.full(n_clusters, len(sequences.hashes))
     np.minimum.at(first_of_cluster, cluster_of, first)
     kept = kept[np.argsort(first_of_cluster[kept])]
-    position = np.full(n_clusters, len(kept))  # clusters that are not kept lie behind the others
-    position[kept] = np.arange(len(kept))
-    member_order = np.lexsort((first, position[cluster_of]))[: n_members[kept].sum()]
-    carrier_order = np.lexsort((carriers, position[carrying_cluster]))[: n_carriers[kept].sum()]
+    rank = np.full(n_clusters, len(kept))  # clusters that are not kept lie behind the others
+    rank[kept] = np.arange(len(kept))
+    member_order = np.lexsort((first, rank[cluster_of]))[: n_members[kept].sum()]
+    carrier_order = np.lexsort((carriers, rank[cluster_of_carrier]))[: n_carriers[kept].sum()]
     return CloneClusters(
         representative=sequences.rows[first_of_cluster[kept]],
         offsets=compute_offsets(n_carriers[kept]),

@@ -1,9 +1,9 @@
 """Find clonal families: the sequences of one repertoire that probably descend from one B cell.
 
 Somatic hypermutation changes the receptors of a B cell's descendants. So sequences with the same V gene, J gene and
-length are linked if at most a fifth of their residues differ, and a family is a set of sequences that links connect
-(single linkage; Gupta 2017, J Immunol 198:2489, links nucleotide sequences in the same way). Chance also links some
-unrelated sequences, most of all in repertoires of hundreds of thousands of sequences.
+length are linked if at most a fifth of their residues differ. A family is a set of sequences that links connect (single
+linkage; Gupta 2017, J Immunol 198:2489, links nucleotide sequences in the same way). Chance also links some unrelated
+sequences, most of all in repertoires of hundreds of thousands of sequences.
 
 Letters: N sequences of one repertoire.
 """

@@ -1,8 +1,8 @@
 """Find the sequences of a repertoire that equal a clone, or differ from one by a substitution that its match allows.
 
-Each clone is put into a hash table; a clone whose neighbours count is put there once more for every position, without
-the residue at this position, and a clone with a wildcard once more for the wildcard. A sequence is looked up in the
-same way, so a substitution at any position finds the clone. Equal hashes are only candidates: the residues are
+Each clone is put into a hash table. If its neighbours count, it is put there again for every position, without the
+residue at this position; if it has a wildcard, it is put there again for the wildcard alone. A sequence is looked up in
+the same way, so a substitution at any position finds the clone. Equal hashes are only candidates: the residues are
 compared.
 
 Most sequences need no look-up of every position. A substitution leaves either the residues at even positions or those
@@ -232,7 +232,10 @@ def _insert_key(table: _Table, key: Any, row: int, position: int) -> None:
 
 @njit(nogil=True)
 def _insert_clones(table: _Table, rows: NDArray[np.int64], matches: NDArray[np.int64], mask: Any) -> None:
-    """Insert rows of the clones under the key of the whole sequence, and under those without one residue if needed."""
+    """Insert rows of the clones under the key of the whole sequence, and under those without one residue if needed.
+
+    One residue is left out at every position in turn, or at the wildcard alone.
+    """
     residues, offsets = table.clones.residues, table.clones.offsets
     for row in rows:
         length_genes_hash = hash_length_and_genes(table.clones, row)
@@ -245,8 +248,11 @@ def _insert_clones(table: _Table, rows: NDArray[np.int64], matches: NDArray[np.i
         if matches[row] != EXACT:
             _add_to_filter(table, (length_genes_hash ^ half) & mask)
             _add_to_filter(table, (length_genes_hash ^ other) & mask)
-            wildcard, length = matches[row] - WILDCARD, offsets[row + 1] - offsets[row]
-            for i in range(max(wildcard, 0), length if wildcard < 0 else wildcard + 1):
+            first_left_out, stop = 0, offsets[row + 1] - offsets[row]
+            if matches[row] >= WILDCARD:
+                first_left_out = matches[row] - WILDCARD
+                stop = first_left_out + 1
+            for i in range(first_left_out, stop):
                 _insert_key(table, leave_out(full_hash, i, residues[offsets[row] + i]) & mask, row, i + 1)
 
 

@@ -22,9 +22,9 @@ def find_shared_clones(dataset: RepertoireDataset, gene_fields: Sequence[str] = 
 
     The search takes about 0.4 GB of memory, 40 bytes per shared clone and 8 bytes per carrier. If a container of one
     file is larger than the available memory, it is read once for every 33 million sequences. To read it fewer times,
-    hashes are kept then, 8 bytes per sequence, in at most 2 GB and at most a quarter of the available memory. A
-    simulated cohort has no file, so its sequences are made two or three times, and all hashes are in memory (with
-    genes, all sequences).
+    hashes are kept then: 8 bytes per sequence, at most 2 GB, and at most a quarter of the available memory. A simulated
+    cohort has no file, so its sequences are made two or three times, and all hashes are in memory (with genes, all
+    sequences).
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,7 +124,7 @@ def find_wildcard_clones(dataset: RepertoireDataset, gene_fields: Sequence[str] 
 def _find_at_position(sequences: HashedSequences, position: int) -> _FoundClones:
     """Return the clones with a wildcard at a position.
 
-    The sequences are sorted by their hash without the residue at the wildcard, so those with the same wildcard clone
+    The sequences are sorted by their hash without the residue at the wildcard. So those with the same wildcard clone
     lie together, and within a clone those of the same repertoire.
     """
     rows = np.flatnonzero(sequences.lengths > position + _ENDS)
@@ -135,17 +135,13 @@ def _find_at_position(sequences: HashedSequences, position: int) -> _FoundClones
     if len(order) == 0:
         return _FoundClones.empty()
     keys, rows, residues = keys[order], rows[order], residues[order]
-    begins_clone = np.ones(len(keys), bool)  # whether a sequence is the first one with its clone
-    begins_clone[1:] = keys[1:] != keys[:-1]
     repertoires = sequences.repertoires[rows]
-    begins_carrier = begins_clone.copy()  # whether a sequence is the first one of its repertoire with its clone
-    begins_carrier[1:] |= repertoires[1:] != repertoires[:-1]
+    begins_clone = _differ_from_previous(keys)  # whether a sequence is the first one with its clone
+    begins_carrier = begins_clone | _differ_from_previous(repertoires)  # the first one of its repertoire with its clone
     clone_starts = np.flatnonzero(begins_clone)
     clone_of_carrier = (np.cumsum(begins_clone) - 1)[begins_carrier]
     n_carriers = np.bincount(clone_of_carrier, minlength=len(clone_starts))
-    # the lowest residue of each clone, and the first sequence that has it: the minimum of both as one number
-    n = len(sequences.hashes)
-    lowest_residue, first_row = np.divmod(np.minimum.reduceat(residues.astype(np.int64) * n + rows, clone_starts), n)
+    lowest_residue, first_row = _find_lowest_residues(residues, rows, clone_starts)
     is_kept = (n_carriers >= 2) & (lowest_residue != np.maximum.reduceat(residues, clone_starts))
     bits = np.uint32(1) << residues.astype(np.uint32)
     carrier_residues = np.bitwise_or.reduceat(bits, np.flatnonzero(begins_carrier))
@@ -157,3 +153,19 @@ def _find_at_position(sequences: HashedSequences, position: int) -> _FoundClones
         repertoires[begins_carrier][is_of_kept],
         carrier_residues[is_of_kept],
     )
+
+
+def _differ_from_previous(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return whether each value differs from the one before it, (n,); the first one does."""
+    differ = np.ones(len(values), np.bool_)
+    differ[1:] = values[1:] != values[:-1]
+    return differ
+
+
+def _find_lowest_residues(
+    residues: NDArray[np.uint8], rows: NDArray[np.int64], clone_starts: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the lowest residue of each clone at its wildcard, and the lowest row that has it, (M,) each."""
+    n_rows = int(rows.max()) + 1
+    lowest = np.minimum.reduceat(residues.astype(np.int64) * n_rows + rows, clone_starts)  # of both as one number
+    return np.divmod(lowest, n_rows)

@@ -239,22 +239,24 @@ def _strip_quotes(texts: RawTexts) -> RawTexts:
     letters, offsets, lengths = texts.letters, texts.offsets, texts.lengths
     if _QUOTE not in letters:
         return texts
-    long = lengths > 1
-    first, last = offsets[:-1], offsets[1:] - 1
-    between = np.zeros(len(lengths), bool)
-    between[long] = (letters[first[long]] == _QUOTE) & (letters[last[long]] == _QUOTE)
-    keep = np.ones(len(letters), bool)
-    keep[first[between]] = keep[last[between]] = False
-    return RawTexts(letters[keep], compute_offsets(lengths - 2 * between))
+    first, last = offsets[:-1], offsets[1:] - 1  # letter of each text
+    has_two = lengths > 1
+    is_quoted = np.zeros(len(lengths), bool)
+    is_quoted[has_two] = (letters[first[has_two]] == _QUOTE) & (letters[last[has_two]] == _QUOTE)
+    is_kept = np.ones(len(letters), bool)
+    is_kept[first[is_quoted]] = is_kept[last[is_quoted]] = False
+    return RawTexts(letters[is_kept], compute_offsets(lengths - 2 * is_quoted))
 
 
 def _strip_value_quotes(value: bytes) -> bytes:
+    """Return a value without quotes around it; in it, two quotes stand for one."""
     if len(value) > 1 and value[:1] == value[-1:] == b'"':
         return value[1:-1].replace(b'""', b'"')
     return value
 
 
 def _encode_chunk(chunk: pa.DictionaryArray, code_of: dict[bytes, int], quoted: bool) -> NDArray[np.int32]:
+    """Return the code of each value of a chunk, (n,); new values are added to `code_of`."""
     names = chunk.dictionary.to_pylist()
     own_codes = extend_vocabulary(code_of, names if quoted else map(_strip_value_quotes, names)).astype(np.int32)
     return own_codes[_get_indices(chunk)] if len(own_codes) else own_codes

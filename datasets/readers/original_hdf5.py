@@ -230,8 +230,8 @@ def _read_repertoire_ids(file: h5py.File) -> tuple[str, ...]:
     if not ids:
         raise _make_error(dataset, "names no repertoire")
     if len(set(ids)) < len(ids):
-        double = next(name for name, n in Counter(ids).items() if n > 1)
-        raise _make_error(dataset, f"names {quote(double)} twice")
+        repeated = next(name for name, n in Counter(ids).items() if n > 1)
+        raise _make_error(dataset, f"names {quote(repeated)} twice")
     return ids
 
 

@@ -55,13 +55,9 @@ _MAX_LETTERS = 1_000
 """Largest number of letters of a gene or a repertoire: in a container, all names take as many bytes as the longest."""
 
 _MAX_MISSING_LETTERS = max(map(len, MISSING_IN_TABLES))
+_WORDS_FOR_MISSING = [word for word in MISSING_IN_TABLES if word]
 _FIRST_LETTERS_OF_MISSING = np.array(
-    [
-        ord(word[0])
-        for missing_value in MISSING_IN_TABLES
-        if missing_value
-        for word in (missing_value, missing_value.upper())
-    ]
+    [ord(word[0]) for word in (*_WORDS_FOR_MISSING, *map(str.upper, _WORDS_FOR_MISSING))]
 )
 _SPACE = 32
 
@@ -243,24 +239,25 @@ def _select_sequences(columns: dict[SequenceKind, RawTexts]) -> tuple[RawTexts, 
         if not empty.any():
             break
         alternatives = _convert_to_residues(texts, kind)
-        use = empty & (alternatives.lengths > 0)
-        sequences = _fill_empty(sequences, alternatives, use)
-        kinds[use] = kind
+        is_filled = empty & (alternatives.lengths > 0)
+        sequences = _fill_empty(sequences, alternatives, is_filled)
+        kinds[is_filled] = kind
     return sequences, kinds
 
 
 def _convert_to_residues(texts: RawTexts, kind: SequenceKind) -> RawTexts:
+    """Return sequences as amino acids: nucleotides are translated, and missing sequences become empty."""
     stripped = _strip_missing(texts)
     return translate(stripped) if kind == SequenceKind.JUNCTION else stripped
 
 
-def _fill_empty(texts: RawTexts, others: RawTexts, use: NDArray[np.bool_]) -> RawTexts:
-    """Return texts in which the empty ones that `use` marks, (N,), are replaced by the others."""
-    lengths = np.where(use, others.lengths, texts.lengths)
+def _fill_empty(texts: RawTexts, others: RawTexts, is_filled: NDArray[np.bool_]) -> RawTexts:
+    """Return texts in which the empty ones that `is_filled` marks, (N,), are replaced by the others."""
+    lengths = np.where(is_filled, others.lengths, texts.lengths)
     merged = np.empty(lengths.sum(), np.uint8)
-    from_others = np.repeat(use, lengths)
-    merged[~from_others] = texts.letters
-    merged[from_others] = others.letters[np.repeat(use, others.lengths)]
+    is_of_others = np.repeat(is_filled, lengths)
+    merged[~is_of_others] = texts.letters
+    merged[is_of_others] = others.letters[np.repeat(is_filled, others.lengths)]
     return RawTexts(merged, compute_offsets(lengths))
 
 
@@ -289,8 +286,9 @@ def _find_rows_to_strip(texts: RawTexts) -> NDArray[np.int64]:
     letters, offsets, lengths = texts.letters, texts.offsets, texts.lengths
     if not len(letters):
         return np.zeros(0, np.int64)
-    last = np.minimum(offsets[1:], len(letters)) - 1
-    first_letter, last_letter = letters[np.minimum(offsets[:-1], len(letters) - 1)], letters[last]
+    # an empty text has no first letter; any letter will do, because `lengths > 0` leaves these rows out
+    first_letter = letters[np.minimum(offsets[:-1], len(letters) - 1)]
+    last_letter = letters[offsets[1:] - 1]
     has_blank = (first_letter <= _SPACE) | (last_letter <= _SPACE)
     may_be_missing = np.isin(first_letter, _FIRST_LETTERS_OF_MISSING) & (lengths <= _MAX_MISSING_LETTERS)
     return np.flatnonzero((lengths > 0) & (has_blank | may_be_missing))
@@ -318,11 +316,11 @@ def _choose_names(columns: Sequence[Categorical], clean: Callable[[str], str]) -
     """Return the name of each row: the first value of the columns that `clean` does not make empty, otherwise ""."""
     cleaned = [list(map(clean, column.vocabulary)) for column in columns]
     vocabulary = tuple(sorted({"", *(name for names in cleaned for name in names)}))
-    position = {name: code for code, name in enumerate(vocabulary)}
+    code_of = {name: code for code, name in enumerate(vocabulary)}  # that of "" is 0
     codes = np.zeros(len(columns[0]), np.int32)
     for column, names in zip(columns, cleaned, strict=True):
         if names:
-            own_codes = np.array([position[name] for name in names], np.int32)
+            own_codes = np.array([code_of[name] for name in names], np.int32)
             codes = np.where(codes == 0, own_codes[column.codes], codes)
     return Categorical(codes, vocabulary).drop_unused()
 
@@ -339,11 +337,11 @@ def _parse_counts(
         if not count_of_value:
             continue
         parsed = np.array(count_of_value)[column.codes]
-        use = (exact == _NO_COUNT) & (parsed != _NO_COUNT)
-        invalid = np.flatnonzero(use & (parsed == _INVALID))
+        is_used = (exact == _NO_COUNT) & (parsed != _NO_COUNT)
+        invalid = np.flatnonzero(is_used & (parsed == _INVALID))
         if len(invalid):
             raise _make_count_error(name, column, int(invalid[0]), locate)
-        exact[use], source[use] = parsed[use], index
+        exact[is_used], source[is_used] = parsed[is_used], index
     exact[exact == _NO_COUNT] = 1
     rounded = np.maximum(np.rint(exact), 1)
     return rounded.astype(np.uint32), source, rounded != exact

@@ -169,8 +169,8 @@ def _is_commented_header(line: str, row: str) -> bool:
     n_names, n_fields = (len(_split_fields(text, delimiter)) for text in (line, row))
     if n_names == 1:
         return n_fields == 1 and _find_delimiter(row) not in row and " " not in line.strip()
-    prose = line.startswith("# ") and delimiter != "\t"  # prose has commas, too
-    return n_names == n_fields and not prose
+    is_prose = line.startswith("# ") and delimiter != "\t"  # prose has commas, too
+    return n_names == n_fields and not is_prose
 
 
 def _split_fields(line: str, delimiter: str) -> list[str]:
@@ -179,8 +179,9 @@ def _split_fields(line: str, delimiter: str) -> list[str]:
 
 
 def _find_delimiter(line: str) -> str:
+    """Return the delimiter of a line: a tab if it has one, otherwise the more frequent one of comma and semicolon."""
     line = re.sub('"[^"]*"', "", line)  # a name in quotes may hold other marks
-    return max(_DELIMITERS, key=lambda mark: (mark == "\t" and mark in line, line.count(mark)))
+    return "\t" if "\t" in line else max(_DELIMITERS, key=line.count)
 
 
 def _split_header(path: Path, line: str, n_comments: int, *, is_empty: bool) -> Header:
@@ -208,14 +209,15 @@ def read_text(path: Path, max_bytes: int) -> tuple[Header, str]:
         If `read_header` raises it, the file has more bytes (unpacked), or a line is too long.
     """
     header = read_header(path)
-    data, open_line = bytearray(), 0
+    data, line_start = bytearray(), 0
     with open_text(path) as stream:
         for block in _normalise_newlines(stream):
             data += block
             if len(data) > max_bytes:
                 raise InputError(f"{path}: more than {max_bytes >> 20} MiB of text; is this the metadata sheet?")
-            open_line = open_line + len(block) if b"\n" not in block else len(block) - block.rfind(b"\n") - 1
-            if open_line > MAX_LINE_BYTES:
+            if b"\n" in block:
+                line_start = len(data) - len(block) + block.rfind(b"\n") + 1
+            if len(data) - line_start > MAX_LINE_BYTES:
                 raise make_too_long_error(path)
     if b"\0" in data:
         raise InputError(f"{path}: not a text table (it holds binary data)")
@@ -355,19 +357,19 @@ def _find_last_line_end(data: bytes, header: Header, *, quotes_matter: bool, at_
     if not quotes_matter and _are_regular(letters, ends, header):
         if len(quotes) % 2 == 0 or at_end or end > _MAX_KEPT_BACK_BYTES:
             return end, False
-        unpaired = np.flatnonzero(np.diff(n_quotes, prepend=0) % 2)[-1]  # the last line with an odd number of quotes
-        return (int(ends[unpaired - 1]) + 1 if unpaired else 0), False
-    outside = ends[n_quotes % 2 == 0]  # ends of lines that are in no field
-    return (int(outside[-1]) + 1 if len(outside) else 0), True
+        last_unpaired = np.flatnonzero(np.diff(n_quotes, prepend=0) % 2)[-1]  # last line with an odd number of quotes
+        return (int(ends[last_unpaired - 1]) + 1 if last_unpaired else 0), False
+    ends_outside = ends[n_quotes % 2 == 0]  # newlines that are in no field with quotes
+    return (int(ends_outside[-1]) + 1 if len(ends_outside) else 0), True
 
 
 def _are_regular(letters: NDArray[np.uint8], ends: NDArray[np.int64], header: Header) -> bool:
     """Return whether every line has the header's number of fields, quotes being letters; blank lines do not count."""
     marks = np.flatnonzero(letters == ord(header.delimiter))
-    fields = 1 + np.diff(np.searchsorted(marks, ends), prepend=0)
-    widths = np.diff(ends, prepend=-1)
-    blank = (widths == 1) | ((widths == 2) & (letters[ends - 1] == ord("\r")))
-    return bool(((fields == len(header.columns)) | blank).all())
+    n_fields = 1 + np.diff(np.searchsorted(marks, ends), prepend=0)
+    lengths = np.diff(ends, prepend=-1)  # of the lines, with their newlines
+    is_blank = (lengths == 1) | ((lengths == 2) & (letters[ends - 1] == ord("\r")))
+    return bool(((n_fields == len(header.columns)) | is_blank).all())
 
 
 def decode_name(data: bytes | bytearray) -> str:

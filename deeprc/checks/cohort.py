@@ -81,17 +81,18 @@ def check_cohort(
     try:
         sheet = read_metadata(metadata, id_column=options.id_column, files=source_files.tables)
     except InputError as error:
-        advice = "Correct the sheet. Nothing else was checked."
-        return CohortCheck((Finding("error", "unreadable-sheet", str(error), advice, files=(str(metadata),)),))
+        return CohortCheck((_make_unreadable_sheet_finding(metadata, error),))
     files = source_files.select_named(sheet.files)
     donors = SheetDonors(sheet, group_by)
     tasks, findings = find_targets(sheet, targets, donors)
     try:
         plan = plan_files(sheet, files, options, skip_bad_files=True)
     except InputError as error:
-        advice = "Give each repertoire one file and one row of the sheet. No file was read."
-        findings.append(Finding("error", "ambiguous-files", str(error), advice))
-        findings += [*find_label_problems(sheet, tasks), *find_donor_problems(sheet, tasks, donors)]
+        findings += [
+            _make_ambiguous_files_finding(error),
+            *find_label_problems(sheet, tasks),
+            *find_donor_problems(sheet, tasks, donors),
+        ]
         return CohortCheck(tuple(sort_by_severity(findings)))
     profiled = _profile_files(plan.files_to_read, jobs, progress)
     findings += [
@@ -110,6 +111,16 @@ def check_cohort(
         others=findings,
         report=plan.report((profile.report for profile in profiled.profiles), profiled.failed, options.cleaning()),
     )
+
+
+def _make_unreadable_sheet_finding(metadata: str | os.PathLike[str], error: InputError) -> Finding:
+    advice = "Correct the sheet. Nothing else was checked."
+    return Finding("error", "unreadable-sheet", str(error), advice, files=(str(metadata),))
+
+
+def _make_ambiguous_files_finding(error: InputError) -> Finding:
+    advice = "Give each repertoire one file and one row of the sheet. No file was read."
+    return Finding("error", "ambiguous-files", str(error), advice)
 
 
 def _drop_missing(sheet: Metadata, missing: Sequence[str]) -> Metadata:

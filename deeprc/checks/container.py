@@ -135,16 +135,12 @@ def _make_profile(arrays: Arrays, row: int, report: RepertoireReport, genes: _Ge
     usage = {}
     for field in GENE_FIELDS:
         if genes.by_field[field]:
-            part = slice(*arrays[f"{field}_offsets"][row : row + 2].tolist())
-            pairs = zip(arrays[f"{field}_codes"][part].tolist(), arrays[f"{field}_counts"][part].tolist(), strict=True)
-            usage[field] = {genes.by_field[field][code]: n for code, n in pairs}
+            codes, counts = (_get_segment(arrays, field, column, row).tolist() for column in ("codes", "counts"))
+            usage[field] = {genes.by_field[field][code]: n for code, n in zip(codes, counts, strict=True)}
     unrecognised = {name: n for counts in usage.values() for name, n in counts.items() if name in genes.unrecognised}
     loci = arrays["loci"][row].reshape(N_LOCI, N_LOCI)
     v, j = (indices.astype(np.int8) for indices in np.nonzero(loci))
-    sketch, top = (
-        np.asarray(arrays[f"{name}_hashes"][slice(*arrays[f"{name}_offsets"][row : row + 2].tolist())])
-        for name in ("sketch", "top")
-    )
+    sketch, top = (_get_segment(arrays, name, "hashes", row) for name in ("sketch", "top"))
     return RepertoireProfile(
         report,
         Path(report.file),
@@ -158,23 +154,31 @@ def _make_profile(arrays: Arrays, row: int, report: RepertoireReport, genes: _Ge
     )
 
 
+def _get_segment(arrays: Arrays, name: str, column: str, row: int) -> NDArray[Any]:
+    """Return the values of the repertoire at a row in a ragged column; see `_make_profile_arrays`."""
+    start, stop = arrays[f"{name}_offsets"][row : row + 2].tolist()
+    return np.asarray(arrays[f"{name}_{column}"][start:stop])
+
+
 def _restore_report(name: str, kept: int, entry: Mapping[str, Any] | None) -> RepertoireReport:
     """Return the report of a repertoire in the container, or one from its sequences alone if there is no sound one."""
     alone = RepertoireReport.without_file(name, kept)
-    if entry is None:
-        return alone
     usual = alone.to_dict()
-    same_types = all(isinstance(entry.get(key), type(value)) for key, value in usual.items() if key not in _UNCHECKED)
-    counts = [n for key in ("dropped", "counts_from", "sequences_from", "loci") for n in _list_values(entry.get(key))]
-    if not (same_types and entry.get("kept") == kept and all(isinstance(n, int) and n >= 0 for n in counts)):
-        return alone
-    if entry["merged"] < 0 or entry["rows_read"] != kept + entry["merged"] + sum(entry["dropped"].values()):
+    if entry is None or not _is_sound(entry, usual, kept):
         return alone
     return RepertoireReport.from_dict({**usual, **{key: entry[key] for key in usual if key in entry}, "genes": {}})
 
 
-def _list_values(counts: object) -> list[object]:
-    return list(counts.values()) if isinstance(counts, Mapping) else []
+def _is_sound(entry: Mapping[str, Any], usual: Mapping[str, Any], kept: int) -> bool:
+    """Return whether an entry has values of the types of the `usual` ones, and numbers that fit together."""
+    if any(not isinstance(entry.get(key), type(value)) for key, value in usual.items() if key not in _UNCHECKED):
+        return False
+    counts = [entry["merged"]]
+    for key in ("dropped", "counts_from", "sequences_from", "loci"):
+        counts += entry[key].values()
+    if any(not isinstance(n, int) or n < 0 for n in counts):
+        return False
+    return bool(entry["kept"] == kept and entry["rows_read"] == kept + entry["merged"] + sum(entry["dropped"].values()))
 
 
 def _make_profile_arrays(all_repertoires: RepertoireDataset) -> Arrays:

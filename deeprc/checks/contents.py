@@ -62,6 +62,16 @@ def _describe_sources(profiles: Mapping[str, Sequence[RepertoireProfile]]) -> st
     return "; ".join(f"{name} in {_name_repertoires(profiles[name])}" for name in sources[:3]) + more
 
 
+def _group_by_main_source(
+    counted: Iterable[tuple[Mapping[str, int], RepertoireProfile]], default: str
+) -> dict[str, list[RepertoireProfile]]:
+    """Return repertoires by the source of most of their rows, from the number of rows of each source."""
+    groups: dict[str, list[RepertoireProfile]] = {}
+    for n_rows, profile in counted:
+        groups.setdefault(max(n_rows, key=n_rows.__getitem__, default=default), []).append(profile)
+    return groups
+
+
 def _make_finding(
     affected: Sequence[RepertoireProfile],
     severity: Severity,
@@ -149,7 +159,7 @@ def _find_mixed_species(profiles: Sequence[RepertoireProfile]) -> Iterator[Findi
         for profile in profiles
         if profile not in mouse_profiles and max(map(profile.count_named, GENE_FIELDS)) >= _MIN_ROWS
     ]
-    single = [profile for profile in others if profile.of_mice]
+    with_few = [profile for profile in others if profile.of_mice]
     if mouse_profiles:
         names = sorted({name for profile in mouse_profiles for name in profile.of_mice})
         example = f"genes that only mice have, such as {', '.join(names[:3])}"
@@ -166,11 +176,11 @@ def _find_mixed_species(profiles: Sequence[RepertoireProfile]) -> Iterator[Findi
         else:
             advice = "Nothing, if these are mice. Their gene names are kept as they are, not translated to IMGT's."
             yield Finding("note", "mouse-genes", f"{example}, in {_name_repertoires(mouse_profiles)}", advice)
-    if single:
-        names = sorted({name for profile in single for name in profile.of_mice})
-        n = sum(sum(profile.of_mice.values()) for profile in single)
+    if with_few:
+        names = sorted({name for profile in with_few for name in profile.of_mice})
+        n = sum(sum(profile.of_mice.values()) for profile in with_few)
         yield _make_finding(
-            single,
+            with_few,
             "warning",
             "mouse-genes",
             f"{n:,} sequences have genes that only mice have ({', '.join(names[:3])}),",
@@ -216,10 +226,7 @@ def _find_gene_problems(profiles: Sequence[RepertoireProfile]) -> Iterator[Findi
 
 def _find_mixed_count_columns(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     """Yield findings about the columns that counts are from."""
-    sources: dict[str, list[RepertoireProfile]] = {}
-    for profile in profiles:
-        main = max(profile.report.counts_from, key=lambda name: profile.report.counts_from[name], default=COUNT_ONE)
-        sources.setdefault(main, []).append(profile)
+    sources = _group_by_main_source([(profile.report.counts_from, profile) for profile in profiles], COUNT_ONE)
     without = sources.pop(COUNT_ONE, [])
     if without and not sources:
         advice = "Nothing, if you need no counts. Otherwise name the column with `sequence_column` and `count_column`."
@@ -365,10 +372,7 @@ def _find_outliers(shares: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 def _find_mixed_junctions(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     """Yield a finding if junctions come from different columns."""
-    sources: dict[str, list[RepertoireProfile]] = {}
-    for profile in profiles:
-        origin: Mapping[str, int] = profile.report.sequences_from
-        sources.setdefault(max(origin, key=lambda name: origin[name], default=""), []).append(profile)
+    sources = _group_by_main_source([(profile.report.sequences_from, profile) for profile in profiles], "")
     if len(sources) > 1:
         shown = _describe_sources(sources)
         yield Finding(

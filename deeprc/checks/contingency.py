@@ -1,6 +1,6 @@
 """Association of two categories: Cramer's V, and a permutation test.
 
-Letters: U units, K levels of a category, C classes.
+Letters: U units, K (k) levels of a category, C (c) classes.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def _compute_chi_square(counts: NDArray[np.int64]) -> NDArray[np.float64]:
 def compute_cramers_v(counts: NDArray[np.int64]) -> float:
     """Return Cramer's V with Bergsma's correction (Journal of the Korean Statistical Society 2013, 42:323-328)."""
     n, (k, c) = int(counts.sum()), counts.shape
-    phi = max(0.0, float(_compute_chi_square(counts)) / n - (k - 1) * (c - 1) / (n - 1))
-    smaller = min(k - (k - 1) ** 2 / (n - 1), c - (c - 1) ** 2 / (n - 1)) - 1
-    return min(1.0, float(np.sqrt(phi / smaller))) if smaller > 0 else 0.0
+    phi_squared = max(0.0, float(_compute_chi_square(counts)) / n - (k - 1) * (c - 1) / (n - 1))
+    largest = min(k - (k - 1) ** 2 / (n - 1), c - (c - 1) ** 2 / (n - 1)) - 1  # of phi squared
+    return min(1.0, float(np.sqrt(phi_squared / largest))) if largest > 0 else 0.0
 
 
 def compute_permutation_p(
@@ -49,7 +49,7 @@ def compute_permutation_p(
     alpha
         Level of significance, which decides how many permutations are needed.
     """
-    observed = float(_compute_chi_square(counts)) - 1e-9  # rounding
+    observed = float(_compute_chi_square(counts)) - 1e-9  # a permutation that differs by rounding reaches it
     rng = np.random.default_rng(_SEED)
     k, c = counts.shape
     max_permutations = max(_MIN_PERMUTATIONS, int(np.ceil(_MAX_REACHED / alpha)))

@@ -21,6 +21,14 @@ from deeprc.files import check_new_folder
 __all__ = ["check_folder", "write_check"]
 
 _WRITTEN = "written.json"
+_PAIR_COLUMNS = [
+    *("group", "repertoire_id_1", "repertoire_id_2", "subject_1", "subject_2", "measure"),
+    *("shared", "compared_1", "compared_2", "overlap", "median_overlap", "expected_shared"),
+]
+_COMPARISON_COLUMNS = [
+    *("target", "subject", "repertoire_id", "class", "nearest_of_other_class", "other_class"),
+    *("shared_with_other", "overlap_with_other", "shared_with_own", "overlap_with_own", "p_value"),
+]
 _FORMAT = "deeprc-check"
 
 
@@ -112,37 +120,40 @@ def _write_files(check: CohortCheck, folder: Path) -> None:
 
 def _make_tables(check: CohortCheck) -> dict[str, pd.DataFrame]:
     """Return the tables of a check by the name of their file, without its ending."""
-    findings = pd.DataFrame(
-        [
-            (i, finding.severity, finding.code, finding.target, finding.column, *_format_finding(finding))
-            for i, finding in enumerate(check.findings, start=1)
-        ],
-        columns=["finding", "severity", "code", "target", "column", "message", "advice"],
-    ).assign(
-        n_repertoires=[len(finding.repertoires) for finding in check.findings],
-        n_files=[len(finding.files) for finding in check.findings],
-    )
-    finding_members = pd.DataFrame(
-        [
-            (i, finding.code, kind, name)
-            for i, finding in enumerate(check.findings, start=1)
-            for kind, names in (("repertoire", finding.repertoires), ("file", finding.files))
-            for name in names
-        ],
-        columns=["finding", "code", "kind", "name"],
-    )
     shortcuts = pd.DataFrame(
         [_flatten_interval(shortcut.to_dict()) for shortcut in check.shortcuts],
         columns=["target", "label", "property", "column", "code", "measure", "value", "low", "high", "verdict"],
     )
     return {
-        "findings": findings,
-        "finding_repertoires": finding_members,
+        "findings": _make_finding_table(check),
+        "finding_repertoires": _make_member_table(check),
         "groups": _make_group_table(check),
         "similar_pairs": _make_pair_table(check),
         "closer_to_other_class": _make_comparison_table(check),
         "shortcuts": shortcuts,
     }
+
+
+def _make_finding_table(check: CohortCheck) -> pd.DataFrame:
+    """Return a table with a row for each finding, numbered from 1."""
+    rows = [
+        (
+            *(number, finding.severity, finding.code, finding.target, finding.column),
+            *(*_format_finding(finding), len(finding.repertoires), len(finding.files)),
+        )
+        for number, finding in enumerate(check.findings, start=1)
+    ]
+    names = ["finding", "severity", "code", "target", "column", "message", "advice", "n_repertoires", "n_files"]
+    return pd.DataFrame(rows, columns=names)
+
+
+def _make_member_table(check: CohortCheck) -> pd.DataFrame:
+    """Return a table with a row for each repertoire and each file that a finding names."""
+    rows = []
+    for number, finding in enumerate(check.findings, start=1):
+        rows += [(number, finding.code, "repertoire", name) for name in finding.repertoires]
+        rows += [(number, finding.code, "file", name) for name in finding.files]
+    return pd.DataFrame(rows, columns=["finding", "code", "kind", "name"])
 
 
 def _format_finding(finding: Finding) -> tuple[str, str]:
@@ -156,6 +167,7 @@ def _flatten_interval(shortcut: dict[str, Any]) -> dict[str, Any]:
 
 
 def _make_group_table(check: CohortCheck) -> pd.DataFrame:
+    """Return a table of the repertoires in the groups of findings."""
     donor = dict(check.donor_of)
     rows = [
         (number, finding.code, index, len(group), name, donor.get(name))
@@ -178,40 +190,43 @@ def _make_pair_table(check: CohortCheck) -> pd.DataFrame:
     }
     rows = []
     for similarity in check.similar:
-        first, second = similarity.names
-        pair_cells = (group_of[first], first, second, donor.get(first), donor.get(second), similarity.measure)
+        (first, second), pair = similarity.names, similarity.pair
         rows.append(
-            (
-                *pair_cells,
-                similarity.pair.shared,
-                *similarity.pair.sizes,
-                similarity.pair.overlap,
-                similarity.usual,
-                similarity.expected,
-            )
+            {
+                "group": group_of[first],
+                "repertoire_id_1": first,
+                "repertoire_id_2": second,
+                "subject_1": donor.get(first),
+                "subject_2": donor.get(second),
+                "measure": similarity.measure,
+                "shared": pair.shared,
+                "compared_1": pair.sizes[0],
+                "compared_2": pair.sizes[1],
+                "overlap": pair.overlap,
+                "median_overlap": similarity.usual,
+                "expected_shared": similarity.expected,
+            }
         )
-    names = ["group", "repertoire_id_1", "repertoire_id_2", "subject_1", "subject_2", "measure", "shared"]
-    names += ["compared_1", "compared_2", "overlap", "median_overlap", "expected_shared"]
-    return pd.DataFrame(rows, columns=names).sort_values(["group", "overlap"], ascending=[True, False], kind="stable")
+    table = pd.DataFrame(rows, columns=_PAIR_COLUMNS)
+    return table.sort_values(["group", "overlap"], ascending=[True, False], kind="stable")
 
 
 def _make_comparison_table(check: CohortCheck) -> pd.DataFrame:
     """Return a table of the repertoires that share more with the other class of their donor than with their own."""
-    rows = []
-    for comparison in check.comparisons:
-        side_cells = (comparison.names[0], comparison.classes[0], comparison.names[1], comparison.classes[1])
-        across = (comparison.across.shared, comparison.across.overlap)
-        rows.append(
-            (
-                comparison.target,
-                comparison.donor,
-                *side_cells,
-                *across,
-                comparison.within.shared,
-                comparison.within.overlap,
-                comparison.p_value,
-            )
-        )
-    names = ["target", "subject", "repertoire_id", "class", "nearest_of_other_class", "other_class"]
-    names += ["shared_with_other", "overlap_with_other", "shared_with_own", "overlap_with_own", "p_value"]
-    return pd.DataFrame(rows, columns=names)
+    rows = [
+        {
+            "target": comparison.target,
+            "subject": comparison.donor,
+            "repertoire_id": comparison.names[0],
+            "class": comparison.classes[0],
+            "nearest_of_other_class": comparison.names[1],
+            "other_class": comparison.classes[1],
+            "shared_with_other": comparison.across.shared,
+            "overlap_with_other": comparison.across.overlap,
+            "shared_with_own": comparison.within.shared,
+            "overlap_with_own": comparison.within.overlap,
+            "p_value": comparison.p_value,
+        }
+        for comparison in check.comparisons
+    ]
+    return pd.DataFrame(rows, columns=_COMPARISON_COLUMNS)

@@ -5,6 +5,7 @@ Letters: B repertoires.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,25 +25,34 @@ JOINED_COLUMN = "joined_subject_id"
 def name_joined_donors(check: CohortCheck) -> list[str]:
     """Return the name of each repertoire's group, (B,), in the order of the sheet.
 
-    Repertoires are in one group if they have the same donor in the sheet, or if the check found that they have the same
-    content or share far more sequences than expected by chance. A group has the name of the donor of its first
-    repertoire, or the id of this repertoire if its donor is not known.
+    Repertoires are in one group if they have the same donor in the sheet, or if the check found that they are too
+    similar: they have the same content, or share far more sequences than expected by chance. A group has the name of
+    the donor of its first repertoire, or the id of this repertoire if its donor is not known.
     """
     assert check.sheet is not None
-    ids = list(check.sheet.repertoire_ids)
-    row_of = {name: row for row, name in enumerate(ids)}
+    ids = check.sheet.repertoire_ids
     donor_of = dict(check.donor_of)
-    similar = [group for finding in check.findings for group in finding.groups]
-    repertoires_of_donor: dict[str, list[str]] = {}
-    for name, donor in donor_of.items():
-        repertoires_of_donor.setdefault(donor, []).append(name)
-    pairs = [(group[0], name) for group in [*similar, *repertoires_of_donor.values()] for name in group[1:]]
-    ends = np.array([[row_of[name] for name in pair] for pair in pairs], np.int64).reshape(-1, 2).T
-    component = index_connected(ends, len(ids)).tolist()
-    first = {part: row for row, part in reversed(list(enumerate(component)))}
     donors = set(donor_of.values())
-    fallback_of = {name: f"{name} (repertoire)" if name in donors else name for name in ids}
-    return [donor_of.get(ids[first[part]], fallback_of[ids[first[part]]]) for part in component]
+    group_of = _index_joined_groups(check, ids)
+    name_of_group: dict[int, str] = {}
+    for group, first in zip(group_of, ids, strict=True):
+        if group not in name_of_group:
+            own_name = f"{first} (repertoire)" if first in donors else first
+            name_of_group[group] = donor_of.get(first, own_name)
+    return [name_of_group[group] for group in group_of]
+
+
+def _index_joined_groups(check: CohortCheck, ids: Sequence[str]) -> list[int]:
+    """Return the index of the group of each of these repertoires, (B,); see `name_joined_donors`."""
+    row_of = {name: row for row, name in enumerate(ids)}
+    repertoires_of_donor: dict[str, list[str]] = {}
+    for name, donor in check.donor_of:
+        repertoires_of_donor.setdefault(donor, []).append(name)
+    links: list[tuple[int, int]] = []
+    for group in [*(group for finding in check.findings for group in finding.groups), *repertoires_of_donor.values()]:
+        links += [(row_of[group[0]], row_of[name]) for name in group[1:]]
+    groups: list[int] = index_connected(np.array(links, np.int64).reshape(-1, 2).T, len(ids)).tolist()
+    return groups
 
 
 def check_joined_donors_output(path: Path) -> None:

@@ -52,7 +52,8 @@ N_LOCI = len(LOCI) + 1
 _LONGEST = 256
 _DIFFERENT: NDArray[np.bool_] = ~np.eye(N_LOCI, dtype=np.bool_)  # whether two chains differ, by their codes
 _DIFFERENT[0] = _DIFFERENT[:, 0] = False  # unknown
-_DIFFERENT[np.ix_(*[[LOCI.index(locus) + 1 for locus in ("TRA", "TRD")]] * 2)] = False  # these two share V genes
+_TRA, _TRD = LOCI.index("TRA") + 1, LOCI.index("TRD") + 1
+_DIFFERENT[_TRA, _TRD] = _DIFFERENT[_TRD, _TRA] = False  # these two share V genes
 
 RESIDUE_HASHES = np.random.default_rng(20200716).integers(0, 2**64, (_LONGEST, 20), np.uint64)
 """A random number for each position and residue; the hash of a sequence begins as their sum."""

@@ -178,7 +178,11 @@ def find_label_problems(sheet: Metadata, tasks: Sequence[Task]) -> list[Finding]
     return [
         finding
         for task in tasks
-        for finding in (*_find_missing_labels(sheet, task), *_find_class_problems(sheet, task))
+        for finding in (
+            *_find_missing_labels(sheet, task),
+            *_find_small_classes(sheet, task),
+            *_find_similar_labels(sheet, task),
+        )
     ]
 
 
@@ -279,8 +283,8 @@ def _find_missing_labels(sheet: Metadata, task: Task) -> Iterator[Finding]:
         )
 
 
-def _find_class_problems(sheet: Metadata, task: Task) -> Iterator[Finding]:
-    """Find classes with few repertoires, and classes that are probably two spellings of one."""
+def _find_small_classes(sheet: Metadata, task: Task) -> Iterator[Finding]:
+    """Find classes with few repertoires."""
     if task.kind == "regression":
         return
     small = {name: n for name, n in _count_class_sizes(sheet, task).items() if n < FEW_IN_CLASS}
@@ -294,7 +298,11 @@ def _find_class_problems(sheet: Metadata, task: Task) -> Iterator[Finding]:
         )
         numbers = {f"repertoires of {name}": n for name, n in small.items()}
         yield Finding("warning", "small-class", message, advice, column=task.column, target=task.name, numbers=numbers)
-    if task.comparison is not None:
+
+
+def _find_similar_labels(sheet: Metadata, task: Task) -> Iterator[Finding]:
+    """Find labels of different classes that are probably two spellings of one."""
+    if task.kind == "regression" or task.comparison is not None:
         return
     values = sheet.table[task.column].dropna()
     texts = values.map(str).tolist()
@@ -317,13 +325,13 @@ def _count_class_sizes(sheet: Metadata, task: Task) -> dict[str, int]:
     return {name: int((values == code).sum()) for code, name in enumerate(task.class_names)}
 
 
-def _are_alike(first: str, second: str, rarer: int) -> bool:
+def _are_alike(first: str, second: str, n_of_rarer: int) -> bool:
     """Return whether two labels differ only in case, separators or a known abbreviation, or by a typo in a rare one."""
     a, b = (_normalise_label(text) for text in (first, second))
     if a == b:
         return True
-    letters = a.isalpha() and b.isalpha() and min(len(a), len(b)) >= _MIN_TYPO_LENGTH
-    return letters and rarer <= _RARE and _is_one_typo(a, b)
+    may_have_typo = a.isalpha() and b.isalpha() and min(len(a), len(b)) >= _MIN_TYPO_LENGTH
+    return may_have_typo and n_of_rarer <= _RARE and _is_one_typo(a, b)
 
 
 def _normalise_label(text: str) -> str:
@@ -334,12 +342,10 @@ def _normalise_label(text: str) -> str:
 def _is_one_typo(a: str, b: str) -> bool:
     """Return whether one letter was changed, left out, doubled, or exchanged with its neighbour."""
     if len(a) == len(b):
-        places = [i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y]
-        swapped = (
-            len(places) == 2
-            and places[1] == places[0] + 1
-            and a[places[0] : places[1] + 1] == b[places[1]] + b[places[0]]
-        )
-        return len(places) == 1 or swapped
+        differing = [i for i in range(len(a)) if a[i] != b[i]]
+        if len(differing) != 2:
+            return len(differing) == 1
+        i, j = differing
+        return j == i + 1 and (a[i], a[j]) == (b[j], b[i])
     short, long = sorted((a, b), key=len)
     return len(long) == len(short) + 1 and any(long[:i] + long[i + 1 :] == short for i in range(len(long)))

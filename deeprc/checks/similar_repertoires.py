@@ -32,6 +32,7 @@ _MIN_ODDS_RATIO = 10.0  # smallest ratio of a pair's odds to those of the median
 _MAX_COMPARED = 2000  # number of repertoires whose pairs give the median overlap
 
 _SAMPLED, _LARGEST = "sequences", "largest sequences"
+_MEASURES = {_SAMPLED: "of the smaller one's sequences", _LARGEST: "of their hundred most abundant"}  # in messages
 
 SameDonor = Callable[[str, str], bool]
 
@@ -170,16 +171,12 @@ def _make_similar_findings(
     groups = _find_connected_groups(pairs, [profile.repertoire_id for profile in profiles])
     numbers: dict[str, int | float] = {"pairs": len(pairs)}
     texts = []
-    for measure, measure_phrase in (
-        (_SAMPLED, "of the smaller one's sequences"),
-        (_LARGEST, "of their hundred most abundant"),
-    ):
-        pairs_of_measure = [similarity for similarity in similar if similarity.measure == measure]
-        if pairs_of_measure:
-            highest, usual = max(similarity.pair.overlap for similarity in pairs_of_measure), pairs_of_measure[0].usual
-            numbers[f"highest overlap of {measure}"] = highest
-            numbers[f"usual overlap of {measure}"] = usual
-            texts.append(f"up to {highest:.0%} {measure_phrase} (median pair: {usual:.1%})")
+    for measure, phrase in _MEASURES.items():
+        of_measure = [similarity for similarity in similar if similarity.measure == measure]
+        if of_measure:
+            highest, usual = max(similarity.pair.overlap for similarity in of_measure), of_measure[0].usual
+            numbers |= {f"highest overlap of {measure}": highest, f"usual overlap of {measure}": usual}
+            texts.append(f"up to {highest:.0%} {phrase} (median pair: {usual:.1%})")
     n = sum(map(len, groups))
     of_donors = "of different donors " if donors_known else "(no column names their donors) "
     problem = _GroupProblem(

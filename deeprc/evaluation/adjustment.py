@@ -10,7 +10,7 @@ repertoires need no columns.
 With classes y and columns c, a repertoire is kept with the probability min_k(p(k|c) / p(k)) p(y) / p(y|c). Among the
 kept repertoires, each class is then as frequent at every c as it is among all. p(y|c) is a logistic regression on the
 training and validation repertoires together. Whether a column is a number or a category is decided once, from all
-repertoires, because a small part may have so few different ages that they look like categories.
+repertoires: a small part may have so few different ages that they look like categories.
 
 Letters: B repertoires, U units, C classes, P features.
 """
@@ -36,7 +36,7 @@ from deeprc.tasks import Task
 __all__ = ["check_adjusted_columns", "choose_comparable_rows", "find_adjustment_cautions", "to_column_names"]
 
 _DRAWS = 100  # number of random choices that are tried until enough repertoires of each class are kept
-_C = 100.0  # nearly no penalty: the logistic regression has few parameters
+_INVERSE_PENALTY = 100.0  # C of the logistic regression: nearly no penalty, because it has few parameters
 
 
 def to_column_names(columns: str | Sequence[str]) -> tuple[str, ...]:
@@ -83,8 +83,8 @@ def choose_comparable_rows(
 ) -> dict[str, NDArray[np.int64]]:
     """Return the rows of each part of the split that are kept, so that columns are independent of the label.
 
-    How frequent each class is at given values of the columns is estimated from all parts together, because they have
-    more repertoires than each part alone.
+    The frequency of each class at given values of the columns is estimated from all parts together: they have more
+    repertoires than each part alone.
 
     Parameters
     ----------
@@ -130,14 +130,8 @@ def choose_comparable_rows(
         strata = label_strata[rows]
         is_kept, shortage = _draw_units(unit_of[in_part], keep_probability[in_part], strata, min_kept[name], rng)
         if shortage is not None:
-            n_comparable = keep_probability[in_part].sum()
-            raise InputError(
-                f"{source}: {name}: about {n_comparable:,.0f} of {len(rows):,} repertoires can be compared "
-                f"with others of equal {', '.join(columns)}. In each class {shortage.n_required} must be left, but the "
-                f"last of {_DRAWS} random choices left {shortage.n_kept} in one. Give fewer columns, or leave out "
-                "whole values instead (`folds=leave-one-out:COLUMN`). If each value has one class only, a column "
-                "cannot be distinguished from the target"
-            )
+            comparable = f"about {keep_probability[in_part].sum():,.0f} of {len(rows):,} repertoires"
+            raise InputError(f"{source}: {name}: {comparable} {_describe_shortage(shortage, columns)}")
         kept_rows[name], start = rows[is_kept], start + len(rows)
     return kept_rows
 
@@ -147,6 +141,16 @@ class _Shortage(NamedTuple):
 
     n_kept: int
     n_required: int
+
+
+def _describe_shortage(shortage: _Shortage, columns: Sequence[str]) -> str:
+    """Return the end of a message that begins with the number of repertoires that can be compared."""
+    return (
+        f"can be compared with others of equal {', '.join(columns)}. In each class {shortage.n_required} must be left, "
+        f"but the last of {_DRAWS} random choices left {shortage.n_kept} in one. Give fewer columns, or leave out "
+        "whole values instead (`folds=leave-one-out:COLUMN`). If each value has one class only, a column cannot be "
+        "distinguished from the target"
+    )
 
 
 def _draw_units(
@@ -197,10 +201,14 @@ def find_adjustment_cautions(
     if not columns:
         return []
     n_labels = [len(labels) for labels in training]
-    n_kept, are_known = min(sizes or n_labels), list(sizes or n_labels) == n_labels
-    n_smallest = n_kept if kind == "regression" else n_kept // 2  # at most
-    if are_known and kind != "regression":
+    n_repertoires = list(sizes or n_labels)
+    n_kept, are_labels_known = min(n_repertoires), n_repertoires == n_labels
+    if kind == "regression":
+        n_smallest = n_kept
+    elif are_labels_known:
         n_smallest = min(int(np.unique(labels, return_counts=True)[1].min()) for labels in training)
+    else:
+        n_smallest = n_kept // 2  # at most
     few = are_few_repertoires(kind, n_smallest)
     n_left_text = f"{'At least ' if len(training) > 1 else ''}{n_kept:,} training repertoires are left"
     text = (
@@ -208,7 +216,7 @@ def find_adjustment_cautions(
         f"longer associated with {'it' if len(columns) == 1 else 'them'}. {n_left_text}"
         f"{', which are few to learn from' if few else ''}. Test repertoires stay as they are."
     )
-    details = {"columns": list(columns), "n_kept": n_kept, "n_smallest": n_smallest if are_known else None}
+    details = {"columns": list(columns), "n_kept": n_kept, "n_smallest": n_smallest if are_labels_known else None}
     return [Caution("warning" if few else "note", text, "setup", "adjusted", details)]
 
 
@@ -246,7 +254,7 @@ def _compute_keep_probabilities(features: Floats, label_strata: NDArray[np.int64
     classes, class_of = np.unique(label_strata, return_inverse=True)
     if len(classes) < 2 or features.shape[1] == 0:
         return np.ones(len(label_strata))
-    model = LogisticRegression(C=_C, max_iter=1000).fit(features, class_of)
+    model = LogisticRegression(C=_INVERSE_PENALTY, max_iter=1000).fit(features, class_of)
     relative = model.predict_proba(features) / (np.bincount(class_of) / len(class_of))  # (U, C)
     return np.asarray(relative.min(axis=1) / relative[np.arange(len(class_of)), class_of])
 
@@ -267,7 +275,8 @@ def _encode_columns(sheet: pd.DataFrame, columns: Sequence[str], numbers: Collec
         standard = _standardise_numbers(values) if name in numbers else None
         if standard is not None:
             features += [standard[:, None], (standard**2)[:, None]]
-            features += [is_missing[:, None].astype(np.float64)] if is_missing.any() else []
+            if is_missing.any():
+                features.append(is_missing[:, None].astype(np.float64))
         else:
             texts = pd.Series(format_labels(values), dtype=object).fillna("")
             features.append(pd.get_dummies(texts).to_numpy(np.float64))

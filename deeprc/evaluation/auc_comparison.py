@@ -67,14 +67,14 @@ def compute_delong_covariance(
     The AUCs, (M,), and the covariance, (M, M), which is NaN if a class has one repertoire only.
     """
     positive = label == 1
-    m, n = int(positive.sum()), int((~positive).sum())
+    n_positive, n_negative = int(positive.sum()), int((~positive).sum())
     ranks = rankdata(scores, axis=1)
-    # the share of the other class on the right side of each positive, (M, m), and of each negative, (M, n)
-    above = (ranks[:, positive] - rankdata(scores[:, positive], axis=1)) / n
-    below = 1 - (ranks[:, ~positive] - rankdata(scores[:, ~positive], axis=1)) / m
-    if min(m, n) < 2:
+    # share of the other class on the right side of each positive, (M, n_positive), and negative, (M, n_negative)
+    above = (ranks[:, positive] - rankdata(scores[:, positive], axis=1)) / n_negative
+    below = 1 - (ranks[:, ~positive] - rankdata(scores[:, ~positive], axis=1)) / n_positive
+    if min(n_positive, n_negative) < 2:
         return above.mean(axis=1), np.full((len(scores), len(scores)), np.nan)
-    covariance = np.atleast_2d(np.cov(above)) / m + np.atleast_2d(np.cov(below)) / n
+    covariance = np.atleast_2d(np.cov(above)) / n_positive + np.atleast_2d(np.cov(below)) / n_negative
     return above.mean(axis=1), covariance
 
 
@@ -96,8 +96,8 @@ def run_paired_auc_test(
     - **Donors have several repertoires.** The variance is Obuchowski's (Biometrics 1997, 53:567-578), in which donors
       are independent. Student's t has n - 1 degrees of freedom, where n is the number of donors of the class that has
       fewer.
-    - **The variance cannot be used.** It is 0 although the AUCs differ (both methods separate every fold, or are
-      constant), or it is undefined (a class has one repertoire in a fold). Then a permutation test takes its place: for
+    - **The variance cannot be used.** It may be 0 although the AUCs differ: both methods separate every fold, or are
+      constant. It is undefined if a class has one repertoire in a fold. Then a permutation test takes its place: for
       random donors, the ranks of the two methods within the fold are exchanged, 2,000 times (Bandos, Rockette and Gur,
       Statistics in Medicine 2005, 24:2873-2893).
     - **A class has one donor.** Nothing can be tested, and the p-value is 1.
@@ -117,20 +117,20 @@ def run_paired_auc_test(
     seed
         Seed of the random permutations.
     """
-    parts = [
-        compute_delong_covariance(label, np.stack([a, b])) for label, a, b in zip(labels, first, second, strict=True)
-    ]
-    difference = float(np.mean([auc[0] - auc[1] for auc, _ in parts]))
+    scores_of_folds = [np.stack(pair) for pair in zip(first, second, strict=True)]
+    folds = [compute_delong_covariance(label, scores) for label, scores in zip(labels, scores_of_folds, strict=True)]
+    difference = float(np.mean([auc[0] - auc[1] for auc, _ in folds]))
     if abs(difference) < 1e-12:
         return PairedTest(0.0, 1.0, "DeLong")
     n_degrees = np.inf
     if donors is None:
-        variance = sum(float(c[0, 0] + c[1, 1] - 2 * c[0, 1]) for _, c in parts) / len(parts) ** 2
+        variances = [float(covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1]) for _, covariance in folds]
+        variance = sum(variances) / len(folds) ** 2
     else:
         influence = compute_auc_influences(labels, first)[1] - compute_auc_influences(labels, second)[1]
         donor = np.unique(np.concatenate(donors), return_inverse=True)[1]
         positive = np.concatenate(labels) == 1
-        variance = compute_clustered_variance(influence, positive, donor) / len(parts) ** 2
+        variance = compute_clustered_variance(influence, positive, donor) / len(folds) ** 2
         n_degrees = count_degrees_of_freedom(positive, donor)
         if n_degrees == 0:
             return PairedTest(difference, 1.0, "none")
@@ -151,14 +151,14 @@ def _compute_permutation_p(
 ) -> float:
     """Return the p-value of a difference of mean AUCs if the ranks of both methods are exchanged for random donors."""
     swaps = _draw_swaps(labels, donors, seed)
-    total = np.zeros(_PERMUTATIONS)
-    for label, a, b, swap in zip(labels, first, second, swaps, strict=True):
-        a_ranks, b_ranks = rankdata(a), rankdata(b)
+    total = np.zeros(_PERMUTATIONS)  # differences of the AUCs, summed over folds
+    for label, first_score, second_score, is_swapped in zip(labels, first, second, swaps, strict=True):
+        first_ranks, second_ranks = rankdata(first_score), rankdata(second_score)
         step = max(1, _CHUNK // len(label))
         for start in range(0, _PERMUTATIONS, step):
             rows = slice(start, min(start + step, _PERMUTATIONS))
-            total[rows] += compute_midrank_aucs(label, np.where(swap[rows], b_ranks, a_ranks))
-            total[rows] -= compute_midrank_aucs(label, np.where(swap[rows], a_ranks, b_ranks))
+            total[rows] += compute_midrank_aucs(label, np.where(is_swapped[rows], second_ranks, first_ranks))
+            total[rows] -= compute_midrank_aucs(label, np.where(is_swapped[rows], first_ranks, second_ranks))
     as_far = np.abs(total / len(labels)) >= abs(difference) - 1e-12
     return float((1 + as_far.sum()) / (1 + _PERMUTATIONS))
 
@@ -200,14 +200,14 @@ def run_paired_macro_auc_test(
         Donors and seed, as in `run_paired_auc_test`.
     """
     difference, total = 0.0, np.zeros(_PERMUTATIONS)
-    for index, a, b, swap in zip(indices, first, second, _draw_swaps(indices, donors, seed), strict=True):
-        n_classes = a.shape[1]
-        for c in range(n_classes):
-            member, share = (index == c).astype(np.int64), n_classes * len(indices)
-            scores_a, scores_b = a[:, c], b[:, c]
-            difference += float(np.subtract(*compute_midrank_aucs(member, np.stack([scores_a, scores_b])))) / share
-            total += compute_midrank_aucs(member, np.where(swap, scores_b, scores_a)) / share
-            total -= compute_midrank_aucs(member, np.where(swap, scores_a, scores_b)) / share
+    swaps = _draw_swaps(indices, donors, seed)
+    for index, first_ranks, second_ranks, is_swapped in zip(indices, first, second, swaps, strict=True):
+        n_aucs = first_ranks.shape[1] * len(indices)  # of all classes and folds
+        for code, (own, other) in enumerate(zip(first_ranks.T, second_ranks.T, strict=True)):
+            member = (index == code).astype(np.int64)
+            difference += float(np.subtract(*compute_midrank_aucs(member, np.stack([own, other])))) / n_aucs
+            total += compute_midrank_aucs(member, np.where(is_swapped, other, own)) / n_aucs
+            total -= compute_midrank_aucs(member, np.where(is_swapped, own, other)) / n_aucs
     if abs(difference) < 1e-12:
         return PairedTest(0.0, 1.0, "permutation")
     as_far = np.abs(total) >= abs(difference) - 1e-12
@@ -225,7 +225,7 @@ def run_paired_error_test(
     """Test whether two methods predict numbers equally well, on the same repertoires.
 
     The difference is that of r2. If the methods are equally good, the two squared errors of a repertoire can be
-    exchanged, so their difference is as likely to have the other sign. The p-value is the share of random signs whose
+    exchanged. So their difference is as likely to have the other sign. The p-value is the share of random signs whose
     mean difference is at least as far from 0 as the observed one (Fisher's randomisation test of paired differences,
     1935; 10,000 draws and the observed signs). All repertoires of one donor get the same sign.
 

@@ -103,9 +103,10 @@ def _compute_variance(
     The parameters are those of `compute_auc_interval`.
     """
     positives, negatives = (np.atleast_1d(np.asarray(size, np.float64)) for size in (n_positive, n_negative))  # (F,)
-    n_star = (positives + negatives) / 2 - 1
-    pairs = 1 + n_star * (1 - auc) / (2 - auc) + n_star * auc / (1 + auc)
-    variances = auc * (1 - auc) * pairs / (positives * negatives)
+    n_star = (positives + negatives) / 2 - 1  # Newcombe's N*, in place of both class sizes minus 1
+    # pairs of a positive and a negative repertoire that have one of them in common are not independent
+    dependence = 1 + n_star * (1 - auc) / (2 - auc) + n_star * auc / (1 + auc)
+    variances = auc * (1 - auc) * dependence / (positives * negatives)
     shares = 1 / len(variances) if weights is None else np.asarray(weights)  # of the folds in the mean
     return float((variances * shares**2).sum())
 
@@ -225,16 +226,17 @@ def measure_overlap(
     aucs, influences = compute_auc_influences(labels, scores, weights)
     is_positive = np.concatenate(labels) == 1
     donor, repeat = _index_donors(donors), np.repeat(repeats, [len(label) for label in labels])  # (N,) each
-    total = compute_clustered_variance(influences, is_positive, donor) / len(aucs) ** 2  # V
-    variances = [
-        compute_clustered_variance(influences[rows], is_positive[rows], donor[rows])
-        for rows in (repeat == index for index in set(repeats))
-    ]
-    single = float(np.mean(variances) / (len(aucs) / n_repeats) ** 2)  # W
-    if not np.isfinite(single) or not total >= _ROUNDING:  # a class of one donor has no variance (NaN)
+    variance_of_mean = compute_clustered_variance(influences, is_positive, donor) / len(aucs) ** 2  # V
+    variances = []
+    for index in set(repeats):
+        rows = repeat == index
+        variances.append(compute_clustered_variance(influences[rows], is_positive[rows], donor[rows]))
+    variance_of_repeat = float(np.mean(variances) / (len(aucs) / n_repeats) ** 2)  # W
+    if not (np.isfinite(variance_of_repeat) and variance_of_mean >= _ROUNDING):  # NaN if a class has one donor
         return factor
-    common = float(np.clip((n_repeats * total - single) / (n_repeats - 1), 0, total))  # C
-    return (common * factor + (single - common) / n_repeats) / total
+    common = (n_repeats * variance_of_mean - variance_of_repeat) / (n_repeats - 1)
+    common = float(np.clip(common, 0, variance_of_mean))  # C
+    return (common * factor + (variance_of_repeat - common) / n_repeats) / variance_of_mean
 
 
 def _index_donors(donors: Sequence[Integers]) -> Integers:
@@ -281,10 +283,10 @@ def measure_design_effect(
 
     This is Obuchowski's variance for clustered data (Biometrics 1997, 53:567-578) divided by DeLong's, both from the
     repertoires of all folds together. A repertoire that is tested in several repeats counts as several repertoires. The
-    result is at most the largest number of repertoires that one donor has in one class; it is this number if a variance
+    result is at most the largest number of repertoires that one donor has in one class. It is this number if a variance
     cannot be measured because the classes are separated perfectly, or because a class has one donor only. With few
-    donors, Obuchowski's variance is uncertain itself. Therefore it is multiplied by the square of Student's quantile
-    over the normal one, with the donors of the smaller class minus 1 as degrees of freedom.
+    donors, Obuchowski's variance is uncertain itself. So it is multiplied by the square of Student's quantile over the
+    normal one. The degrees of freedom are the donors of the smaller class minus 1.
 
     Parameters
     ----------
@@ -314,10 +316,9 @@ def compute_auc_influences(
 ) -> tuple[Floats, Floats]:
     """Return the AUC of each fold, (F,), and the influence of each repertoire of all folds on their sum, (N,).
 
-    The influence is the share of the other class of the fold that is ordered correctly against the repertoire, minus
-    the mean AUC, divided by the size of the repertoire's class in the fold. The variance of the sum of the AUCs is that
-    of the sum of the influences (`compute_clustered_variance`). If folds have weights, (F,) with the sum 1, it is that
-    of F times the weighted mean.
+    The influence is (share - mean AUC) / size. The share is that of `_compute_ordered_shares`, and the size that of the
+    repertoire's class in its fold. The variance of the sum of the AUCs is that of the sum of the influences
+    (`compute_clustered_variance`). If folds have weights, (F,) with the sum 1, it is that of F times the weighted mean.
 
     For example, let one fold have the positive scores 3 and 1, and the negative score 2. The shares are 1, 0 and 0.5,
     the AUC is 0.5, and the influences are 0.25, -0.25 and 0.
@@ -325,20 +326,28 @@ def compute_auc_influences(
     shares, class_sizes = [], []
     for label, score in zip(labels, scores, strict=True):
         positive = label == 1
-        n_positive, n_negative = positive.sum(), (~positive).sum()
-        n_below = rankdata(score) - 1  # among all repertoires of the fold; ties count half
-        n_below_in_class = np.empty(len(label))
-        for in_class in (positive, ~positive):
-            n_below_in_class[in_class] = rankdata(score[in_class]) - 1
-        n_below_in_other = n_below - n_below_in_class
-        shares.append(np.where(positive, n_below_in_other / n_negative, 1 - n_below_in_other / n_positive))
-        class_sizes.append(np.where(positive, n_positive, n_negative))
+        shares.append(_compute_ordered_shares(positive, score))
+        class_sizes.append(np.where(positive, positive.sum(), (~positive).sum()))
     aucs = np.array([share[label == 1].mean() for label, share in zip(labels, shares, strict=True)])
     mean = aucs.mean() if weights is None else weights @ aucs
     influences = (np.concatenate(shares) - mean) / np.concatenate(class_sizes)
     if weights is not None:
         influences *= len(aucs) * np.repeat(weights, [len(label) for label in labels])
     return aucs, influences
+
+
+def _compute_ordered_shares(positive: NDArray[np.bool_], score: Floats) -> Floats:
+    """Return the share of the other class that is on the right side of each repertoire of a fold, (B,).
+
+    For a positive repertoire, these are the negative ones with lower scores; for a negative repertoire, the positive
+    ones with higher scores. Equal scores count half.
+    """
+    n_below = rankdata(score) - 1  # among all repertoires of the fold; ties count half
+    n_below_in_class = np.empty(len(score))
+    for in_class in (positive, ~positive):
+        n_below_in_class[in_class] = rankdata(score[in_class]) - 1
+    n_below_in_other = n_below - n_below_in_class
+    return np.asarray(np.where(positive, n_below_in_other / (~positive).sum(), 1 - n_below_in_other / positive.sum()))
 
 
 def compute_clustered_variance(influence: Floats, positive: NDArray[np.bool_], donor: Integers) -> float:
@@ -360,11 +369,11 @@ def compute_clustered_variance(influence: Floats, positive: NDArray[np.bool_], d
     totals = [np.bincount(donor[in_class], influence[in_class], minlength=n_donors) for in_class in classes]
     has_class = [np.bincount(donor[in_class], minlength=n_donors) > 0 for in_class in classes]
     variance = 0.0
-    for total, has in zip(totals, has_class, strict=True):
-        n = int(has.sum())
+    for totals_of_class, in_class in zip(totals, has_class, strict=True):
+        n = int(in_class.sum())  # donors of the class
         if n < 2:
             return float("nan")
-        variance += float((total**2).sum()) * n / (n - 1)
+        variance += float((totals_of_class**2).sum()) * n / (n - 1)
     if (has_class[0] & has_class[1]).any():  # donors with repertoires of both classes: their covariance
         variance += 2 * float(totals[0] @ totals[1]) * n_donors / (n_donors - 1)
     return variance

@@ -237,8 +237,9 @@ def compare(
         *("difference", "p_value", "p_holm", "test", "n_folds", "n_wanted", "complete", *sizes),
     ]
     comparison = pd.DataFrame(rows, columns=columns)
-    family = comparison["p_value"].notna() & (comparison["kind"] != "truth")
-    comparison.loc[family, "p_holm"] = adjust_by_holm(comparison.loc[family, "p_value"].to_numpy(np.float64))
+    is_corrected = comparison["p_value"].notna() & (comparison["kind"] != "truth")
+    p_values = comparison.loc[is_corrected, "p_value"].to_numpy(np.float64)
+    comparison.loc[is_corrected, "p_holm"] = adjust_by_holm(p_values)
     return comparison.astype({"p_holm": np.float64})
 
 
@@ -257,15 +258,17 @@ def _summarise_folds(folds: _Folds, scoring: Scoring) -> dict[str, Any]:
 
 
 def _find_best_method(rows: Sequence[Mapping[str, Any]], scoring: Scoring) -> str | None:
-    eligible = [row for row in rows if row["kind"] == "method" and not np.isnan(row[scoring.estimate_column])]
-    return max(eligible, key=lambda row: (row["n_folds"], row[scoring.estimate_column]))["method"] if eligible else None
+    """Return the method with the most folds, and among these the highest measure; None if no method is measured."""
+    measured = [row for row in rows if row["kind"] == "method" and not np.isnan(row[scoring.estimate_column])]
+    return max(measured, key=lambda row: (row["n_folds"], row[scoring.estimate_column]))["method"] if measured else None
 
 
 def _test_against_best(folds: _Folds, best: _Folds, scoring: Scoring, *, is_best: bool, seed: int) -> dict[str, Any]:
+    """Return the difference of a method to the best one, with the p-value and the name of the test."""
     common = sorted(folds.keys() & best.keys())
     if is_best or not common:
         return {"difference": 0.0 if is_best else np.nan, "p_value": np.nan, "test": ""}
-    return scoring.test([folds[f] for f in common], [best[f] for f in common], seed=seed)._asdict()
+    return scoring.test([folds[fold] for fold in common], [best[fold] for fold in common], seed=seed)._asdict()
 
 
 def find_comparison_cautions(

@@ -1,9 +1,9 @@
 """ROC and precision-recall curves of a benchmark: their points, and figures of them.
 
-The mean curve averages the folds' curves vertically, at every x at which one of them has a corner, so the area under
-it is the mean of the folds' areas: the AUC and the average precision of the tables. Precision is not interpolated
-between thresholds (Davis and Goadrich, ICML 2006): it is a step function of recall, the one whose area is the average
-precision. Scores of different folds come from different models and are never pooled.
+The mean curve is the mean of the folds' y at every x at which one of their curves has a corner. So the area under it is
+the mean of the folds' areas: the AUC and the average precision of the tables. Precision is not interpolated between
+thresholds (Davis and Goadrich, ICML 2006): it is a step function of recall, whose area is the average precision. Scores
+of different folds come from different models and are never pooled.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,7 @@ MEAN = "mean"
 """The value of the column `fold` for the mean curve, in tables of points."""
 
 _Curve = tuple[NDArray[np.float64], NDArray[np.float64]]  # x and y of the corners, in the order they are drawn
+_ComputeCorners = Callable[[NDArray[Any], NDArray[Any]], _Curve]  # from the labels and the scores of a fold
 
 
 def binarize_predictions(predictions: pd.DataFrame, scoring: Scoring) -> pd.DataFrame:
@@ -64,12 +66,14 @@ def binarize_predictions(predictions: pd.DataFrame, scoring: Scoring) -> pd.Data
     """
     if not isinstance(scoring, MulticlassScoring):
         return predictions
-    tables, n = [], len(scoring.classes)
-    for c, name in enumerate(scoring.classes):
+    tables = []
+    for code, name in enumerate(scoring.classes):
         ids = predictions["repertoire_id"].astype(str) + f" ({name})"
-        table = predictions[["method"]].assign(fold=predictions["fold"] * n + c, repertoire_id=ids)
+        fold = predictions["fold"] * len(scoring.classes) + code
+        table = predictions[["method"]].assign(fold=fold, repertoire_id=ids)
         table["label"] = (predictions["label"].astype(str) == name).astype(int)
-        table["score"], table["probability"] = (predictions[f"{column}={name}"] for column in ("score", "probability"))
+        for column in ("score", "probability"):
+            table[column] = predictions[f"{column}={name}"]
         tables.append(table)
     return pd.concat(tables, ignore_index=True)
 
@@ -85,23 +89,25 @@ def make_curves_table(
     if scoring.kind == "regression":
         return make_scatter_table(predictions)
     table = validate_predictions(binarize_predictions(predictions, scoring), methods)
-    parts = [
-        _compute_points(table[table["method"] == method.name], curve_of).assign(method=method.name, curve=curve)
-        for method in methods
-        for curve, curve_of in (("roc", compute_roc_corners), ("precision-recall", compute_precision_recall_corners))
-    ]
-    parts = [part for part in parts if len(part)]  # pandas 2 warns of empty parts
+    functions = {"roc": compute_roc_corners, "precision-recall": compute_precision_recall_corners}
+    parts = []
+    for method in methods:
+        for curve, compute_corners in functions.items():
+            points = _compute_points(table[table["method"] == method.name], compute_corners)
+            if len(points):  # pandas 2 warns of empty parts
+                parts.append(points.assign(method=method.name, curve=curve))
     columns = ["method", "fold", "curve", "x", "y"]
     return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
 
 
-def _compute_points(checked: pd.DataFrame, curve_of: Callable[[NDArray[Any], NDArray[Any]], _Curve]) -> pd.DataFrame:
+def _compute_points(predictions: pd.DataFrame, compute_corners: _ComputeCorners) -> pd.DataFrame:
     """Return the points of the curve of each fold that has both classes, and of their mean: columns fold, x and y."""
     curves: dict[str, _Curve] = {}
-    for fold, rows in checked.groupby("fold"):
+    for fold, rows in predictions.groupby("fold"):
         label = rows["label"].to_numpy()
         if 0 < label.sum() < len(label):
-            curves[str(fold)] = curve_of(label, rankdata(rows["score"]))  # a score may be infinite, its rank is not
+            ranks = rankdata(rows["score"])  # a score may be infinite, its rank is not
+            curves[str(fold)] = compute_corners(label, ranks)
     if curves:
         curves[MEAN] = _average_vertically(list(curves.values()))
     parts = [pd.DataFrame({"fold": fold, "x": x, "y": y}) for fold, (x, y) in curves.items()]
@@ -139,8 +145,8 @@ def _average_vertically(curves: Sequence[_Curve]) -> _Curve:
     before = np.mean([np.interp(-x_values, -x[::-1], y[::-1]) for x, y in curves], axis=0)
     after = np.mean([np.interp(x_values, x, y) for x, y in curves], axis=0)
     x, y = np.repeat(x_values, 2), np.stack([before, after], axis=1).ravel()
-    new = np.concatenate([[True], (np.diff(x) > 0) | (np.diff(y) != 0)])
-    return x[new], y[new]
+    differs_from_previous = np.concatenate([[True], (np.diff(x) > 0) | (np.diff(y) != 0)])
+    return x[differs_from_previous], y[differs_from_previous]
 
 
 @require_matplotlib
@@ -222,12 +228,14 @@ class _MethodCurves:
     prevalence: float
     style: dict[str, Any]
 
-    def mean(self, metric: str) -> float:
+    def compute_mean(self, metric: str) -> float:
+        """Return the mean of a metric over folds."""
         return float(self.metrics[metric].mean())
 
-    def estimate(self, metric: str) -> str:
+    def format_mean(self, metric: str) -> str:
+        """Return the mean of a metric with its standard deviation over folds, if there are several, as text."""
         spread = self.metrics[metric].std(ddof=1)
-        return f"{self.mean(metric):.3f}" + ("" if np.isnan(spread) else f" ± {spread:.3f}")
+        return f"{self.compute_mean(metric):.3f}" + ("" if np.isnan(spread) else f" ± {spread:.3f}")
 
 
 def _prepare_curves(
@@ -243,13 +251,13 @@ def _prepare_curves(
         roc, precision_recall = (
             table[(table["method"] == method.name) & (table["curve"] == curve)] for curve in ("roc", "precision-recall")
         )
-        if len(roc):
-            rows = metrics[metrics["method"] == method.name]
-            by_fold = rows.pivot_table(index="fold", columns="metric", values="value")
-            prevalence = float(shares.loc[method.name].mean())
-            drawn.append(
-                _MethodCurves(method.label, stem, roc, precision_recall, by_fold, prevalence, styles[method.name])
-            )
+        if roc.empty:
+            continue
+        rows = metrics[metrics["method"] == method.name]
+        by_fold = rows.pivot_table(index="fold", columns="metric", values="value")
+        prevalence = float(shares.loc[method.name].mean())
+        style = styles[method.name]
+        drawn.append(_MethodCurves(method.label, stem, roc, precision_recall, by_fold, prevalence, style))
     return drawn
 
 
@@ -268,15 +276,19 @@ def _make_file_stems(names: Sequence[str]) -> list[str]:
     """Return a different file name for each method, without the ending; they differ also if case is ignored."""
     taken, stems = {"all", "curves", "reliability"}, []
     for name in names:
-        plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:100] or "method"
-        if re.fullmatch(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?", plain):  # devices, on Windows
-            plain = f"method-{plain}"
-        stem, count = plain, 2
-        while stem.lower() in taken:
-            stem, count = f"{plain}-{count}", count + 1
+        plain = _make_plain_stem(name)
+        candidates = chain([plain], (f"{plain}-{number}" for number in count(2)))
+        stem = next(candidate for candidate in candidates if candidate.lower() not in taken)
         taken.add(stem.lower())
         stems.append(stem)
     return stems
+
+
+def _make_plain_stem(name: str) -> str:
+    """Return a name with letters that a file's name can have, at most 100, and not that of a device of Windows."""
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:100] or "method"
+    is_device = re.fullmatch(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?", plain)
+    return f"method-{plain}" if is_device else plain
 
 
 def _draw_one(curves: _MethodCurves) -> Figure:
@@ -294,14 +306,18 @@ def _draw_one(curves: _MethodCurves) -> Figure:
         (bold,) = axis.plot(mean["x"], mean["y"], color=COLOURS[0], linewidth=2.2)
         chance = _draw_chance_line(axis, curves.prevalence, is_roc=axis is left)
         text = "chance" if axis is left else f"chance: {curves.prevalence:.2f} are positive"
-        entries = {f"mean: {name} {curves.estimate(metric)}": bold, f"the {len(folds)} test folds": thin, text: chance}
+        entries = {
+            f"mean: {name} {curves.format_mean(metric)}": bold,
+            f"the {len(folds)} test folds": thin,
+            text: chance,
+        }
         axis.legend(entries.values(), entries.keys(), loc="upper left", bbox_to_anchor=(0, -0.16), borderaxespad=0)
     return figure
 
 
 def _draw_all(curves_of_methods: Sequence[_MethodCurves]) -> Figure:
     """Draw the mean curves of all methods, with a legend in the order of their AUC."""
-    ordered = sorted(curves_of_methods, key=lambda curves: -curves.mean("auc"))
+    ordered = sorted(curves_of_methods, key=lambda curves: -curves.compute_mean("auc"))
     figure, (left, right) = _make_panels()
     handles = []
     for curves in ordered:
@@ -310,11 +326,12 @@ def _draw_all(curves_of_methods: Sequence[_MethodCurves]) -> Figure:
             (line,) = axis.plot(mean["x"], mean["y"], linewidth=1.5, markersize=4, markevery=0.12, **curves.style)
         handles.append(line)
     _draw_chance_line(left, 0.5, is_roc=True)
-    handles.append(
-        _draw_chance_line(right, float(np.mean([curves.prevalence for curves in curves_of_methods])), is_roc=False)
-    )
+    prevalence = float(np.mean([curves.prevalence for curves in curves_of_methods]))
+    handles.append(_draw_chance_line(right, prevalence, is_roc=False))
     names = [shorten_name(curves.label, 48) for curves in ordered]
-    values = [f"{curves.mean('auc'):.3f}   {curves.mean('average_precision'):.3f}" for curves in ordered]
+    values = [
+        f"{curves.compute_mean('auc'):.3f}   {curves.compute_mean('average_precision'):.3f}" for curves in ordered
+    ]
     texts = [f"{value}   {name}" for value, name in zip(values, names, strict=True)]
     right.legend(
         handles,

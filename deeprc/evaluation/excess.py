@@ -133,11 +133,12 @@ def compute_expected_clones(
     The number of positive carriers, that of all carriers, and the expected number of clones that have both, (M,) each.
     """
     positive, carriers, expected = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0)]
-    for m, n in sorted(n_clones.items()):
-        k = np.arange(max(0, m - (n_repertoires - n_positive)), min(m, n_positive) + 1)
-        positive.append(k)
-        carriers.append(np.full(len(k), m))
-        expected.append(n * hypergeom.pmf(k, n_repertoires, n_positive, m))
+    for n_carriers, n in sorted(n_clones.items()):
+        smallest, largest = max(0, n_carriers - (n_repertoires - n_positive)), min(n_carriers, n_positive)
+        possible = np.arange(smallest, largest + 1)
+        positive.append(possible)
+        carriers.append(np.full(len(possible), n_carriers))
+        expected.append(n * hypergeom.pmf(possible, n_repertoires, n_positive, n_carriers))
     return np.concatenate(positive), np.concatenate(carriers), np.concatenate(expected)
 
 

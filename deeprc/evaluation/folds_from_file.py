@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -40,17 +41,7 @@ def read_folds(path: Path, repertoire_ids: NDArray[np.object_]) -> NDArray[np.in
     missing = [name for name in ("repertoire_id", "fold") if name not in table]
     if missing:
         raise InputError(f"{path}: no column {missing[0]!r}; expected repertoire_id and fold, tab-separated")
-    position = {str(repertoire_id): row for row, repertoire_id in enumerate(repertoire_ids)}
-    fold_of = np.full(len(position), -1)
-    for row_number, (name, fold) in enumerate(zip(table["repertoire_id"], table["fold"], strict=True), start=2):
-        if name not in position:
-            raise InputError(f"{path}: row {row_number}: the cohort has no repertoire {name!r}")
-        if fold_of[position[name]] >= 0:
-            raise InputError(f"{path}: row {row_number}: repertoire {name!r} is listed twice")
-        if not (fold.isascii() and fold.isdigit() and len(fold) < 10):
-            where = f"{path}: row {row_number}, column 'fold'"
-            raise InputError(f"{where}: expected a whole number of at least 0, found {fold!r}")
-        fold_of[position[name]] = int(fold)
+    fold_of = _parse_folds(table, path, [str(repertoire_id) for repertoire_id in repertoire_ids])
     folds = np.unique(fold_of[fold_of >= 0])
     if len(folds) < 3 or folds[-1] != len(folds) - 1:
         raise InputError(
@@ -59,4 +50,20 @@ def read_folds(path: Path, repertoire_ids: NDArray[np.object_]) -> NDArray[np.in
     if (fold_of < 0).any():
         without = [str(repertoire_id) for repertoire_id in np.asarray(repertoire_ids)[fold_of < 0]]
         _logger.warning("%s: no fold for %s: not used", path, describe_names(without, "repertoire", "repertoires"))
+    return fold_of
+
+
+def _parse_folds(table: pd.DataFrame, path: Path, repertoire_ids: Sequence[str]) -> NDArray[np.int64]:
+    """Return the index of the fold of each repertoire, (B,), from a table of texts; -1 if the table lacks it."""
+    index_of = {name: index for index, name in enumerate(repertoire_ids)}
+    fold_of = np.full(len(index_of), -1)
+    for row_number, (name, fold) in enumerate(zip(table["repertoire_id"], table["fold"], strict=True), start=2):
+        if name not in index_of:
+            raise InputError(f"{path}: row {row_number}: the cohort has no repertoire {name!r}")
+        if fold_of[index_of[name]] >= 0:
+            raise InputError(f"{path}: row {row_number}: repertoire {name!r} is listed twice")
+        if not (fold.isascii() and fold.isdigit() and len(fold) < 10):
+            where = f"{path}: row {row_number}, column 'fold'"
+            raise InputError(f"{where}: expected a whole number of at least 0, found {fold!r}")
+        fold_of[index_of[name]] = int(fold)
     return fold_of

@@ -124,8 +124,8 @@ def compute_rank_correlation_interval(
 
     Returns
     -------
-    The lower and upper limit; None for fewer than 4 donors, where the true or the predicted values are all the
-    same, and for a perfect order, whose z is infinite.
+    The lower and upper limit; None for fewer than 4 donors, for true or predicted values that are all the same, and for
+    a perfect order, whose z is infinite.
     """
     r, n_donors = compute_rank_correlation(label, predicted), 1 + int(_index_donors(label, donors).max(initial=-1))
     if n_donors < _MIN_DONORS or np.isnan(r) or abs(r) > 1 - _ROUNDING:

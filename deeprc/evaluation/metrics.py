@@ -5,8 +5,7 @@ Letters: B repertoires, C classes, T outputs of the network.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = ["compute_binary_metrics", "compute_macro_auc", "compute_macro_metrics", "compute_task_metrics"]
-
-_Measure = Callable[[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64] | None], dict[str, Any]]
 
 
 def compute_binary_metrics(
@@ -97,14 +94,19 @@ def compute_task_metrics(
 
     Returns
     -------
-    For two classes: auc, auc_ci, cutoff (the probability from which the positive class is called), f1,
-    balanced_accuracy, accuracy, n_positive, positive_class. For several classes, of which the likeliest is called:
-    macro averages; auc_by_class (each class against the rest, in the order of the classes), auc (their mean) and auc_ci
-    (the mean of the limits of their intervals). For both: brier and calibration_error, and what the base rate reaches,
-    brier_base_rate and loss_base_rate; see `judge_probabilities`. For numbers: r2, spearman (rank correlation) and mae
-    (mean absolute error), each with its 95% interval (r2_ci, ...; see `deeprc.evaluation.intervals`). For all: n, and
-    the loss, that of calibrated probabilities. A metric that is not defined, such as the AUC where there is one class
-    only, is None.
+    The metrics depend on the kind of the task:
+
+    - **Two classes.** auc, auc_ci, cutoff (the probability from which the positive class is called), f1,
+      balanced_accuracy, accuracy, n_positive, positive_class.
+    - **Several classes,** of which the likeliest is called. Macro averages; auc_by_class (each class against the rest,
+      in the order of the classes), auc (their mean) and auc_ci (the mean of the limits of their intervals).
+    - **Both.** brier and calibration_error, and what the base rate reaches, brier_base_rate and loss_base_rate; see
+      `judge_probabilities`.
+    - **Numbers.** r2, spearman (rank correlation) and mae (mean absolute error), each with its 95% interval (r2_ci,
+      ...; see `deeprc.evaluation.intervals`).
+    - **All.** n, and the loss, that of calibrated probabilities.
+
+    A metric that is not defined, such as the AUC where there is one class only, is None.
     """
     from deeprc.outputs import (  # torch, which the comparison of methods does not need
         activate,
@@ -121,20 +123,25 @@ def compute_task_metrics(
         if len(label) == 0:
             metrics[task.name] = {"n": 0}
             continue
-        binary = partial(_measure_binary, cutoff=task.calibration.min_probability)
-        measures: dict[str, _Measure] = {
-            "binary": binary,
-            "multiclass": _measure_multiclass,
-            "regression": _measure_regression,
-        }
         labelled_donors = None if donors is None else donors[is_labelled.numpy()]
-        measured = measures[task.kind](label, prediction, labelled_donors)
+        measured = _measure_task(task, label, prediction, labelled_donors)
         metrics[task.name] = {**measured, "loss": float(losses[i]), "n": len(label)}
         if task.kind != "regression":
             metrics[task.name] |= _measure_probabilities(label, prediction)
         if task.kind == "binary":
             metrics[task.name]["positive_class"] = task.positive
     return metrics
+
+
+def _measure_task(
+    task: Task, label: NDArray[np.float64], prediction: NDArray[np.float64], donors: NDArray[np.int64] | None
+) -> dict[str, Any]:
+    """Return the metrics of a task by the functions for its kind, (n,) labels and predictions."""
+    if task.kind == "binary":
+        return _measure_binary(label, prediction, donors, cutoff=task.calibration.min_probability)
+    if task.kind == "multiclass":
+        return _measure_multiclass(label, prediction, donors)
+    return _measure_regression(label, prediction, donors)
 
 
 def _measure_probabilities(label: NDArray[np.float64], probability: NDArray[np.float64]) -> dict[str, float | None]:
@@ -182,8 +189,8 @@ def _measure_multiclass(
     one_vs_rest = _compute_aucs_by_class(label, probability)
     defined = [auc for auc in one_vs_rest if auc is not None]
     limits = [
-        _compute_auc_limits(label == c, probability[:, c], donors)
-        for c, auc in enumerate(one_vs_rest)
+        _compute_auc_limits(label == code, probability[:, code], donors)
+        for code, auc in enumerate(one_vs_rest)
         if auc is not None
     ]
     return {
@@ -207,7 +214,7 @@ def compute_macro_metrics(label: NDArray[Any], probability: NDArray[np.float64])
     decision, present = probability.argmax(axis=1), np.unique(label)
     return {
         "f1": float(f1_score(label, decision, average="macro", labels=present, zero_division=0.0)),
-        "balanced_accuracy": float(np.mean([(decision[label == c] == c).mean() for c in present])),
+        "balanced_accuracy": float(np.mean([(decision[label == code] == code).mean() for code in present])),
         "accuracy": float((decision == label).mean()),
     }
 
@@ -229,10 +236,10 @@ def compute_macro_auc(label: NDArray[Any], scores: NDArray[np.float64]) -> float
 def _compute_aucs_by_class(label: NDArray[Any], scores: NDArray[np.float64]) -> list[float | None]:
     """Return the AUC of each class against all others; None if the class, or its opposite, has no repertoire."""
     aucs: list[float | None] = []
-    for c in range(scores.shape[1]):
-        member = label == c
-        mixed = member.any() and not member.all()
-        aucs.append(float(roc_auc_score(member, scores[:, c])) if mixed else None)
+    for code in range(scores.shape[1]):
+        is_member = label == code
+        has_both = is_member.any() and not is_member.all()
+        aucs.append(float(roc_auc_score(is_member, scores[:, code])) if has_both else None)
     return aucs
 
 

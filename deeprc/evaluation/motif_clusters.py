@@ -31,11 +31,11 @@ def compute_similarity(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
 
 def cluster_motifs(heights: Sequence[NDArray[np.float64]]) -> NDArray[np.int64]:
     """Return the cluster of each motif, (M,), from 1: average linkage of 1 - similarity, cut at 0.4."""
-    M = len(heights)
-    if M < 2:
-        return np.ones(M, np.int64)
-    distance = np.zeros((M, M))
-    for i in range(M):
+    n_motifs = len(heights)
+    if n_motifs < 2:
+        return np.ones(n_motifs, np.int64)
+    distance = np.zeros((n_motifs, n_motifs))
+    for i in range(n_motifs):
         for j in range(i):
             distance[i, j] = distance[j, i] = max(0.0, 1.0 - compute_similarity(heights[i], heights[j]))
     return np.asarray(fcluster(linkage(squareform(distance), "average"), 1.0 - _ALIKE, "distance"), np.int64)

@@ -36,10 +36,13 @@ def count_motifs(start_motifs: Mapping[tuple[int, int, int], pd.DataFrame]) -> p
     Returns
     -------
     pandas.DataFrame
-        A row for each motif: `output`; `motif`, the form of it that most runs find; `forms`, all of them; the numbers
-        of runs, of test folds (those of different repeats are different) and of repeats in which it is found (`n_runs`,
-        `n_test_folds`, `n_repeats`), and how many there are (`n_all_runs` ...); `correlation`, the median over its runs
-        of that of the motif's frequency with the label; and the largest p-value in a run, `max_p_value`.
+        A row for each motif:
+
+        - `output`; `motif`, the form of the motif that most runs find; `forms`, all of its forms;
+        - `n_runs`, `n_test_folds`, `n_repeats`: the numbers of runs, test folds and repeats in which it is found. Test
+          folds of different repeats are different. `n_all_runs` and so on: how many there are;
+        - `correlation`: the median over its runs of the correlation of its frequency with the label;
+        - `max_p_value`: its largest p-value in a run.
     """
     all_runs = pd.DataFrame(list(start_motifs), columns=["repeat", "fold", "validation"])
     n_all = {
@@ -53,13 +56,10 @@ def count_motifs(start_motifs: Mapping[tuple[int, int, int], pd.DataFrame]) -> p
         if len(table)  # pandas below 3 warns of empty ones
     ]
     motifs = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({"output": [], "correlation": []})
-    rows = [
-        _make_row(output, cluster) | n_all
-        for (output, _), in_direction in motifs.groupby(["output", motifs["correlation"] > 0], sort=False)
-        for _, cluster in in_direction.groupby(
-            cluster_motifs([_compute_letter_heights(m) for m in in_direction["motif"]])
-        )
-    ]
+    rows = []
+    for (output, _), in_direction in motifs.groupby(["output", motifs["correlation"] > 0], sort=False):
+        cluster_of = cluster_motifs([_compute_letter_heights(motif) for motif in in_direction["motif"]])
+        rows += [_make_row(output, cluster) | n_all for _, cluster in in_direction.groupby(cluster_of)]
     table = pd.DataFrame(rows, columns=list(_COLUMNS))
     return table.sort_values(["n_runs", "max_p_value", "motif"], ascending=[False, True, True], ignore_index=True)
 

@@ -278,11 +278,9 @@ class RegressionScoring(Scoring):
         label, predicted = pooled["label"].to_numpy(), pooled["prediction"].to_numpy()
         fold_r2s = np.array([self.measure_fold(fold)["r2"] for fold in folds])
         donors = list_fold_donors(folds)
-        limits = compute_r2_interval(label, predicted, None if donors is None else np.concatenate(donors)) or (
-            np.nan,
-            np.nan,
-        )
-        return Estimate(self.measure_fold(pooled)["r2"], compute_sd(fold_r2s), *limits)
+        interval = compute_r2_interval(label, predicted, None if donors is None else np.concatenate(donors))
+        low, high = (np.nan, np.nan) if interval is None else interval
+        return Estimate(self.measure_fold(pooled)["r2"], compute_sd(fold_r2s), low, high)
 
     def count_repertoires(self, folds: Sequence[pd.DataFrame]) -> dict[str, int]:
         """Return the number of repertoires in the folds."""

@@ -151,21 +151,16 @@ def make_split(
     Raises
     ------
     InputError
-        If a column or the value of the test part does not exist, a group is inside and outside of the test part, there
-        are too few groups or repertoires of a class, or `adjust_split` raises it.
+        If a column or the value of the test part does not exist; a group is inside and outside of the test part; there
+        are too few groups or repertoires of a class; or `adjust_split` raises it.
     """
     options = options or SplitOptions()
     fold, group_by = options.fold, options.group_by
     validation_fold = (fold + 1) % options.folds if options.validation_fold is None else options.validation_fold
-    is_test, has_value, column = _find_test_part(metadata, options.test, source)
-    if not has_value.all():
-        _logger.info(
-            "%d repertoires have no value of %r (`test=%s`): they are in no part of the split",
-            int((~has_value).sum()),
-            column,
-            options.test,
-        )
-    rest = np.flatnonzero(~is_test & has_value)
+    test_part = _find_test_part(metadata, options.test, source)
+    _log_unknown_values(test_part, options.test)
+    is_test = test_part.is_test
+    rest = np.flatnonzero(~is_test & test_part.has_value)
     fold_of = _assign_folds_of_rest(rest, metadata, tasks, options, seed=seed, source=source)
     label_strata = assign_label_strata(tasks[0], metadata)
     groups = DonorColumn.require(metadata, group_by, source).index()
@@ -308,6 +303,14 @@ def _find_test_part(metadata: pd.DataFrame, test: str | None, source: str) -> _T
         counted = format_class_counts(metadata[column])
         raise InputError(f"{source}: `test={test}`: no repertoire has this value; {column} has {counted or 'none'}")
     return found[0]
+
+
+def _log_unknown_values(test_part: _TestPart, test: str | None) -> None:
+    """Log how many repertoires are in no part of the split, because they have no value of the column of `test`."""
+    n_unknown = int((~test_part.has_value).sum())
+    if n_unknown:
+        message = "%d repertoires have no value of %r (`test=%s`): they are in no part of the split"
+        _logger.info(message, n_unknown, test_part.column, test)
 
 
 def assign_folds(

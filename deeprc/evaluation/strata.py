@@ -1,7 +1,7 @@
 """The AUC within the values of a column of the sheet, such as batches: only repertoires of one value are compared.
 
-If a batch predicts the label, a model that has learned only the batch has a high AUC over all repertoires, and one of
-0.5 within batches.
+Suppose that a batch predicts the label, and that a model has learned only the batch. Then it has a high AUC over all
+repertoires, and one of 0.5 within batches.
 
 Letters: B repertoires, S strata.
 """
@@ -86,8 +86,7 @@ def compute_stratified_auc(
     """Return the AUC over all pairs of repertoires with the same value; None if no value has both classes.
 
     The AUC of a value counts by its number of pairs. The interval is `compute_auc_interval` with the design effect of
-    donors and, as the interval over all repertoires (`compute_fold_aucs_interval`), with the overlap of training sets
-    of the folds.
+    donors and the overlap of training sets, like that over all repertoires (`compute_fold_aucs_interval`).
 
     Parameters
     ----------

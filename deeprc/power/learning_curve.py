@@ -2,9 +2,9 @@
 
 Test folds stay whole. Of the other folds, the method learns from smaller and smaller shares of the donors. An inverse
 power law is fitted to the AUCs. Intervals come from a bootstrap of the tested donors (`resample_aucs`). Its spread is
-widened, because the choice of the training repertoires changes AUCs, too, and an interval is not narrower than one that
-knows the sizes of the classes (`measure_interval`). The form of the curve beyond the cohort is unknown. So two forms
-are fitted to each bootstrap sample, the power law and a curve that rises late; the interval is that of both forms.
+widened, because the choice of the training repertoires changes AUCs, too. No interval is narrower than that of class
+sizes (`measure_interval`). The form of the curve beyond the cohort is unknown. So two forms are fitted to each
+bootstrap sample, the power law and a curve that rises late; the interval is that of both forms.
 
 Letters: B repertoires, S numbers of repertoires, D bootstrap samples.
 """
@@ -182,11 +182,7 @@ def measure_learning_curve(
         check_scheduler(options.benchmark.scheduler)
     dataset = cohort if isinstance(cohort, RepertoireDataset) else open_dataset(cohort)
     full_plan = _make_full_plan(dataset, target, methods, options)
-    n_draws = options.n_draws
-    shares = [s for s in SHARES if s == 1 or _count_smallest_class(full_plan, s, n_draws=n_draws) >= _MIN_CLASS]
-    plans_by_share = [
-        [replace(full_plan, share=share, draw=draw) for draw in range(n_draws if share < 1 else 1)] for share in shares
-    ]
+    plans_by_share = _make_plans_by_share(full_plan, options.n_draws)
     permuted_plans = _make_permuted_plans(full_plan, options)
     header = make_header(full_plan, options.benchmark, target)
     store = ResultStore(None if output is None else Path(output), header, resume=resume, kind=POWER)
@@ -237,10 +233,19 @@ def _make_full_plan(
     )
 
 
-def _count_smallest_class(plan: SubsampledPlan, share: float, *, n_draws: int) -> int:
-    """Return the smallest number of training repertoires of a class in any fold and draw of a share of the donors."""
-    drawn_plans = [replace(plan, share=share, draw=draw) for draw in range(n_draws)]
-    training_labels = [plan.folds.labels[split.train] for drawn in drawn_plans for split in drawn.splits]
+def _make_plans_by_share(full_plan: SubsampledPlan, n_draws: int) -> list[list[SubsampledPlan]]:
+    """Return the plans of each share of the donors, one for each draw, without shares that leave too few of a class."""
+    plans_by_share = []
+    for share in SHARES:
+        plans = [replace(full_plan, share=share, draw=draw) for draw in range(n_draws if share < 1 else 1)]
+        if share == 1 or _count_smallest_class(plans) >= _MIN_CLASS:
+            plans_by_share.append(plans)
+    return plans_by_share
+
+
+def _count_smallest_class(plans: Sequence[SubsampledPlan]) -> int:
+    """Return the smallest number of training repertoires of a class in any fold of any plan."""
+    training_labels = [plan.folds.labels[split.train] for plan in plans for split in plan.splits]
     return min(int(np.bincount(labels, minlength=2).min()) for labels in training_labels)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -144,10 +144,10 @@ class PlannedStudy:
         depth = max(_MIN_DEPTH, max_sequences // self.n_repertoires)
         if depth >= self.depth:
             return self
-        # rate^2 * depth / (background + share * rate) stays as it is: a quadratic equation of the new rate
-        share, chance = self.positive_share, self.background_rate
-        ratio = self.witness_rate**2 * self.depth / (chance + share * self.witness_rate)
-        rate = (ratio * share + math.sqrt((ratio * share) ** 2 + 4 * depth * ratio * chance)) / (2 * depth)
+        # the correlation is the same if rate^2 * depth / (background + share * rate) is: a quadratic equation
+        share, background = self.positive_share, self.background_rate
+        ratio = self.witness_rate**2 * self.depth / (background + share * self.witness_rate)
+        rate = (ratio * share + math.sqrt((ratio * share) ** 2 + 4 * depth * ratio * background)) / (2 * depth)
         return replace(self, depth=depth, witness_rate=min(rate, 1.0))
 
 
@@ -157,12 +157,7 @@ class SearchRule:
 
     The correlation is that between the label and the share of sequences with the motif, if repertoires differ only by
     chance and by the signal. It is high enough if Student's t test of it is as significant as 5.3 standard errors of a
-    normal distribution; with n training repertoires, this is about 5 / √n.
-
-    Attributes
-    ----------
-    study
-        Planned study.
+    normal distribution; with n training repertoires, this is about 5 / √n. `study` is the planned study.
     """
 
     study: PlannedStudy
@@ -201,17 +196,9 @@ class SearchRule:
     @property
     def min_repertoires(self) -> int:
         """Smallest number of repertoires with which the motif is clear, with the study's depth and witness rate."""
-        enough = max(MIN_DONORS, math.ceil(MIN_MEMBERS / self._smaller_share - _ROUNDING))
-        too_few = enough - 1
-        while _compute_needed_correlation(enough) > self.correlation:
-            too_few, enough = enough, 2 * enough
-        while enough - too_few > 1:
-            middle = (too_few + enough) // 2
-            if _compute_needed_correlation(middle) > self.correlation:
-                too_few = middle
-            else:
-                enough = middle
-        return math.ceil(enough * self.study.n_folds / (self.study.n_folds - 2) - _ROUNDING)
+        lowest = max(MIN_DONORS, math.ceil(MIN_MEMBERS / self._smaller_share - _ROUNDING))
+        n_training = _find_smallest(lowest, lambda n: _compute_needed_correlation(n) <= self.correlation)
+        return math.ceil(n_training * self.study.n_folds / (self.study.n_folds - 2) - _ROUNDING)
 
     @property
     def min_witness_rate(self) -> float:
@@ -237,9 +224,8 @@ class SearchRule:
             self._describe_verdict(),
             f"At this depth and witness rate, {needs} at least {self.min_repertoires:,} repertoires",
         ]
-        if not math.isnan(self.min_witness_rate):
-            rate = f"a witness rate of at least {self.min_witness_rate:.2g}"
-            lines.append(f"With {study.n_repertoires:,} repertoires, {needs} {rate}")
+        if not math.isnan(rate := self.min_witness_rate):
+            lines.append(f"With {study.n_repertoires:,} repertoires, {needs} a witness rate of at least {rate:.2g}")
         if not self.is_clear:
             lines.append(_NO_LIMIT)
         return lines
@@ -258,6 +244,20 @@ class SearchRule:
             f"With {n:.0f} training repertoires, {_SEARCH_NEEDS} a correlation of at least "
             f"{self.needed_correlation:.2f}: it {'should find' if self.is_clear else 'may miss'} this motif"
         )
+
+
+def _find_smallest(lowest: int, is_enough: Callable[[int], bool]) -> int:
+    """Return the smallest number from `lowest` on that is enough; every number above it is enough, too."""
+    too_few, enough = lowest - 1, lowest
+    while not is_enough(enough):
+        too_few, enough = enough, 2 * enough
+    while enough - too_few > 1:
+        middle = (too_few + enough) // 2
+        if is_enough(middle):
+            enough = middle
+        else:
+            too_few = middle
+    return enough
 
 
 def _compute_needed_correlation(n_training: float) -> float:

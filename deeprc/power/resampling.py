@@ -47,12 +47,12 @@ def measure_interval(runs: Sequence[FoldScores], plan: SubsampledPlan) -> tuple[
 
     `runs` has the scores of each draw, in the test folds of `plan`.
     """
-    folds = [(draw, rows) for draw, tested in enumerate(runs) for rows in tested.rows]
+    rows_of_folds = [rows for run in runs for rows in run.rows]
     aucs = compute_fold_aucs_interval(
-        [plan.folds.labels[rows] for _, rows in folds],
-        [scores for tested in runs for scores in tested.scores],
-        [plan.donors[rows] for _, rows in folds],
-        repeats=[draw for draw, _ in folds],
+        [plan.folds.labels[rows] for rows in rows_of_folds],
+        [scores for run in runs for scores in run.scores],
+        [plan.donors[rows] for rows in rows_of_folds],
+        repeats=[draw for draw, run in enumerate(runs) for _ in run.rows],
     )
     return aucs.low, aucs.high
 
@@ -67,9 +67,9 @@ def resample_aucs(
     noise for all shares, because the same donors are tested.
     """
     rng = np.random.default_rng([plan.seed, _N_BOOTSTRAPS])
-    times = np.array([_draw_donors(plan.donors, rng) for _ in range(_N_BOOTSTRAPS)])
-    samples = average_aucs(by_share, plan.folds.labels, times)
-    by_draw = [np.array([average_aucs([[tested]], plan.folds.labels)[0, 0] for tested in runs]) for runs in by_share]
+    n_drawn = np.array([_draw_donors(plan.donors, rng) for _ in range(_N_BOOTSTRAPS)])
+    samples = average_aucs(by_share, plan.folds.labels, n_drawn)
+    by_draw = [np.array([_compute_auc(run, plan.folds.labels) for run in runs]) for runs in by_share]
     variance = np.nanvar(samples, axis=0)
     spread = _compute_spread_factor(variance, by_draw, shares, plan.n_folds)
     noise = rng.normal(size=(_N_BOOTSTRAPS, 1))
@@ -83,9 +83,9 @@ def _compute_spread_factor(variance: Floats, by_draw: Sequence[Floats], shares: 
 
     It is the larger of two estimates. The first is `compute_overlap_factor`, which uses the numbers of repertoires
     only. The second is from the differences between the AUCs of the draws of a share, which are large if a method
-    selects features. Draws of the share s of the same donors have a variance of 1 - s times that of draws of new
-    donors, and the mean over R draws has s + (1 - s) / R times this. The variance is assumed to be the same for all
-    shares.
+    selects features. Let V be the variance that draws of new donors would have; it is assumed to be the same for all
+    shares. Then draws of the share s of the same donors have the variance (1 - s) V, and the mean over R draws has
+    (s + (1 - s) / R) V.
 
     Parameters
     ----------
@@ -96,21 +96,25 @@ def _compute_spread_factor(variance: Floats, by_draw: Sequence[Floats], shares: 
     shares
         Shares of the donors, (S,).
     """
-    resampled_shares = [s for s, aucs in enumerate(by_draw) if shares[s] < 1 and np.isfinite(aucs).sum() > 1]
-    training_variance = 0.0
-    if resampled_shares:
-        variance_between_draws = sum(float(np.nanvar(by_draw[s], ddof=1)) for s in resampled_shares)
-        training_variance = variance_between_draws / sum(float(1 - shares[s]) for s in resampled_shares)
+    resampled = [(share, aucs) for share, aucs in zip(shares, by_draw, strict=True) if share < 1]
+    resampled = [(share, aucs) for share, aucs in resampled if np.isfinite(aucs).sum() > 1]
+    training_variance = 0.0  # V
+    if resampled:
+        variance_between_draws = sum(float(np.nanvar(aucs, ddof=1)) for _, aucs in resampled)
+        training_variance = variance_between_draws / sum(float(1 - share) for share, _ in resampled)
     mean_variance = training_variance * (shares + (1 - shares) / np.array([len(aucs) for aucs in by_draw]))
     ratio = 1 + mean_variance / np.maximum(variance, MIN_VARIANCE)
     return np.asarray(np.sqrt(np.maximum(ratio, compute_overlap_factor(n_folds))))
 
 
 def compute_p_value(auc: float, permuted: Sequence[tuple[SubsampledPlan, FoldScores]], n_permutations: int) -> float:
-    """Return the share of labellings whose AUC is not lower than `auc`; permutations that were not run count so."""
+    """Return the share of labellings whose AUC is not lower than `auc`.
+
+    The true labels are one of the labellings. Permutations that were not run count as not lower.
+    """
     if not n_permutations:
         return float("nan")
-    permuted_aucs = [average_aucs([[tested]], plan.folds.labels)[0, 0] for plan, tested in permuted]
+    permuted_aucs = [_compute_auc(run, plan.folds.labels) for plan, run in permuted]
     # NaN, of folds with one class only, is not lower
     n_lower = sum(permuted_auc < auc - 1e-12 for permuted_auc in permuted_aucs)
     return float(1 + n_permutations - n_lower) / (1 + n_permutations)
@@ -119,39 +123,42 @@ def compute_p_value(auc: float, permuted: Sequence[tuple[SubsampledPlan, FoldSco
 def _draw_donors(donors: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
     """Return how often each repertoire is in a bootstrap sample of the donors, (B,)."""
     different, index = np.unique(donors, return_inverse=True)
-    times = np.bincount(rng.integers(0, len(different), len(different)), minlength=len(different))
-    return np.asarray(times[index])
+    n_drawn = np.bincount(rng.integers(0, len(different), len(different)), minlength=len(different))
+    return np.asarray(n_drawn[index])
 
 
 def average_aucs(
-    by_share: Sequence[Sequence[FoldScores]], labels: NDArray[np.int64], times: NDArray[np.int64] | None = None
+    by_share: Sequence[Sequence[FoldScores]], labels: NDArray[np.int64], n_drawn: NDArray[np.int64] | None = None
 ) -> Floats:
     """Return the AUC of each bootstrap sample for each number of repertoires, (D, S).
 
-    It is the mean over all folds of all runs; folds with one class are left out. `times`, (D, B), says how often each
+    It is the mean over all folds of all runs; folds with one class are left out. `n_drawn`, (D, B), says how often each
     repertoire is in a sample; None: there is one sample, with each repertoire once.
     """
-    times = np.ones((1, len(labels)), np.int64) if times is None else times
-    means = np.full((len(times), len(by_share)), np.nan)
-    for s, runs in enumerate(by_share):
-        aucs = np.array(
-            [
-                _compute_weighted_aucs(labels[rows], scores, times[:, rows])
-                for tested in runs
-                for rows, scores in zip(tested.rows, tested.scores, strict=True)
-            ]
-        )  # (runs x F, D)
-        is_defined = np.isfinite(aucs)
+    n_drawn = np.ones((1, len(labels)), np.int64) if n_drawn is None else n_drawn
+    means = np.full((len(n_drawn), len(by_share)), np.nan)
+    for index, runs in enumerate(by_share):
+        tests = [test for run in runs for test in zip(run.rows, run.scores, strict=True)]
+        aucs = np.array([_compute_sample_aucs(labels[rows], scores, n_drawn[:, rows]) for rows, scores in tests])
+        is_defined = np.isfinite(aucs)  # (runs x F, D)
         count = is_defined.sum(axis=0)
-        means[count > 0, s] = (np.where(is_defined, aucs, 0.0).sum(axis=0) / np.maximum(count, 1))[count > 0]
+        means[count > 0, index] = (np.where(is_defined, aucs, 0.0).sum(axis=0) / np.maximum(count, 1))[count > 0]
     return means
 
 
-def _compute_weighted_aucs(labels: NDArray[np.int64], scores: Floats, times: NDArray[np.int64]) -> Floats:
-    """Return the AUC of each sample, (D,), in which repertoires occur `times`, (D, B); NaN if a class is missing."""
+def _compute_auc(run: FoldScores, labels: NDArray[np.int64]) -> float:
+    """Return the mean AUC of the folds of one cross-validation; folds with one class are left out."""
+    return float(average_aucs([[run]], labels)[0, 0])
+
+
+def _compute_sample_aucs(labels: NDArray[np.int64], scores: Floats, n_drawn: NDArray[np.int64]) -> Floats:
+    """Return the AUC of each bootstrap sample, (D,); NaN if a class is missing.
+
+    `labels` and `scores`, (B,), are those of the repertoires, and `n_drawn` is that of `average_aucs`.
+    """
     order = np.argsort(scores, kind="stable")
     starts = np.flatnonzero(np.r_[True, scores[order][1:] != scores[order][:-1]])  # of runs of equal scores
-    ordered, positive = times[:, order].astype(np.float64), labels[order] == 1
+    ordered, positive = n_drawn[:, order].astype(np.float64), labels[order] == 1
     n_positive, n_negative = (
         np.add.reduceat(np.where(rows, ordered, 0.0), starts, axis=1) for rows in (positive, ~positive)
     )

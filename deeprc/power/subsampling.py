@@ -70,19 +70,29 @@ class SubsampledPlan(NestedPlan):
     def _keep_share(self, rows: Integers) -> Integers:
         """Return all repertoires of the first donors of each class; a donor's class is the first known label."""
         donors = np.arange(len(self.folds.labels)) if self.groups is None else self.groups
-        different_donors = np.unique(donors)
-        order = np.random.default_rng([self.seed, self.draw]).permutation(len(different_donors))
-        rank = {donor: i for i, donor in enumerate(different_donors[order].tolist())}
+        label_of = self._find_first_labels(donors)
+        donors_of_rows = set(donors[rows].tolist())
+        candidates = [donor for donor in self._shuffle_donors(donors) if donor in donors_of_rows]
+        kept: list[int] = []
+        for label in {label_of[donor] for donor in candidates}:
+            in_class = [donor for donor in candidates if label_of[donor] == label]
+            kept += in_class[: max(1, round(self.share * len(in_class)))]
+        return rows[np.isin(donors[rows], kept)]
+
+    def _shuffle_donors(self, donors: Integers) -> list[int]:
+        """Return the different donors in the random order of this draw."""
+        different = np.unique(donors)
+        order = np.random.default_rng([self.seed, self.draw]).permutation(len(different))
+        shuffled: list[int] = different[order].tolist()
+        return shuffled
+
+    def _find_first_labels(self, donors: Integers) -> dict[int, int]:
+        """Return the first known label of each donor."""
         labelled = np.flatnonzero(self.folds.labels >= 0)
         label_of: dict[int, int] = {}
         for donor, label in zip(donors[labelled].tolist(), self.folds.labels[labelled].tolist(), strict=True):
             label_of.setdefault(donor, label)
-        candidates = sorted(set(donors[rows].tolist()), key=rank.__getitem__)
-        kept: set[int] = set()
-        for label in {label_of[donor] for donor in candidates}:
-            in_class = [donor for donor in candidates if label_of[donor] == label]
-            kept.update(in_class[: max(1, round(self.share * len(in_class)))])
-        return rows[np.isin(donors[rows], sorted(kept))]
+        return label_of
 
     def _make_job(self, method: Method, fold: int, kind: Any, settings: tuple[Setting, ...]) -> Job:
         job = super()._make_job(method, fold, kind, settings)

@@ -8,7 +8,7 @@ Letters: B repertoires, F features.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -197,28 +197,31 @@ def _make_numeric_feature(
 
 def _compute_gene_features(profiles: Sequence[RepertoireProfile], field: str, names: Sequence[str]) -> FeatureTable:
     """Return the shares of the named genes of a field, of all other genes, and of sequences without a gene."""
+    aspect, gene = _GENE_ASPECTS[field], _GENES[field]
+    usages = [profile.usage.get(field, {}) for profile in profiles]
     n_named = np.array([[profile.count_named(field)] for profile in profiles], float)
     kept = np.array([[profile.kept] for profile in profiles], float)
-    counts = np.array([[profile.usage.get(field, {}).get(name, 0) for name in names] for profile in profiles], float)
+    counts = np.array([[usage.get(name, 0) for name in names] for usage in usages], float)
     counts = np.hstack([counts, n_named - counts.sum(axis=1, keepdims=True)])
-    aspect, gene = _GENE_ASPECTS[field], _GENES[field]
-    used = _make_share_features(aspect, [*names, f"another {gene}"], counts, n_named)
+    named = _make_share_features(aspect, [*names, f"another {gene}"], counts, n_named)
     unnamed = _make_share_features(aspect, [f"no {gene}"], kept - n_named, kept)
-    others = [
-        {name: n for name, n in profile.usage.get(field, {}).items() if name not in ("", *names)}
-        for profile in profiles
-    ]
+    known_names = {"", *names}
     return FeatureTable(
-        (*used.features, *unnamed.features),
-        np.hstack([used.values, unnamed.values]),
-        np.hstack([used.sampling_variance, unnamed.sampling_variance]),
-        examples={
-            f"another {gene}": [max(sorted(counts), key=lambda name: counts[name], default="") for counts in others]
-        },
+        (*named.features, *unnamed.features),
+        np.hstack([named.values, unnamed.values]),
+        np.hstack([named.sampling_variance, unnamed.sampling_variance]),
+        examples={f"another {gene}": [_find_most_frequent_other(usage, known_names) for usage in usages]},
     )
 
 
+def _find_most_frequent_other(usage: Mapping[str, int], known_names: Set[str]) -> str:
+    """Return the most frequent gene that is not known, of equally frequent ones the first by name; "" if none is."""
+    others = sorted(set(usage) - known_names)
+    return max(others, key=lambda name: usage[name], default="")
+
+
 def _compute_chain_features(profiles: Sequence[RepertoireProfile], field: str) -> FeatureTable:
+    """Return the shares of the chains, by the names of the genes of a field."""
     counts = np.zeros((len(profiles), len(LOCI)))
     for row, profile in enumerate(profiles):
         for name, n in profile.usage.get(field, {}).items():
@@ -229,6 +232,7 @@ def _compute_chain_features(profiles: Sequence[RepertoireProfile], field: str) -
 
 
 def _compute_length_features(measured: Measurements) -> list[FeatureTable]:
+    """Return the mean and the standard deviation of junction lengths, each as a table of one feature."""
     n, sums, squares = measured.length_sums.T.astype(float)
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = sums / n
@@ -242,6 +246,7 @@ def _compute_length_features(measured: Measurements) -> list[FeatureTable]:
 
 
 def _compute_residue_features(measured: Measurements) -> list[FeatureTable]:
+    """Return the shares of the residues at each position, one table for each position."""
     counts = measured.residues.astype(float)  # (B, P, 20)
     totals = counts.sum(axis=2)  # (B, P)
     n = np.minimum(totals, measured.length_sums[:, :1])  # residues of one sequence are no independent sample
@@ -264,10 +269,12 @@ def _compute_size_features(dataset: RepertoireDataset, profiles: Sequence[Repert
     with np.errstate(divide="ignore", invalid="ignore"):
         mean_count = total / kept
     diversity = compute_diversity_table(dataset, 1)
-    names = ("clonality", "share_of_largest", "log_hill_2")
-    clonal = [np.where(kept > 1, diversity[:, DIVERSITY_FEATURES.index(name)], np.nan) for name in names]
+    clonality, share_of_largest, log_hill_2 = (
+        np.where(kept > 1, diversity[:, DIVERSITY_FEATURES.index(name)], np.nan)
+        for name in ("clonality", "share_of_largest", "log_hill_2")
+    )
     with np.errstate(divide="ignore", invalid="ignore"):
-        relative_variance = np.maximum(np.exp(-clonal[2]) - 1 / kept, 0)  # squared coefficient of variation, by n
+        relative_variance = np.maximum(np.exp(-log_hill_2) - 1 / kept, 0)  # squared coefficient of variation, by n
     # A file may hold other chains or not: such rows say nothing about the repertoire of this chain.
     read = collect(lambda profile: profile.report.rows_of_chain)[:, None]
     dropped = collect(lambda profile: profile.report.dropped_of_chain)[:, None]
@@ -275,7 +282,7 @@ def _compute_size_features(dataset: RepertoireDataset, profiles: Sequence[Repert
     return [
         _make_numeric_feature("depth", "depth", "log", kept),
         _make_numeric_feature("counts", "mean count", "log", mean_count, np.nan_to_num(relative_variance)),
-        _make_numeric_feature("clonality", "clonality", "share", clonal[0]),
-        _make_numeric_feature("clonality", _LARGEST, "share", clonal[1]),
+        _make_numeric_feature("clonality", "clonality", "share", clonality),
+        _make_numeric_feature("clonality", _LARGEST, "share", share_of_largest),
         _make_share_features("dropped rows", [_DROPPED], dropped, np.where(is_known, read, 0)),
     ]

@@ -24,24 +24,35 @@ def name_reasons(reference: Reference, table: FeatureTable, deviations: Deviatio
     The text describes the feature of the aspect that deviates most. At most `MAX_REASONS` aspects are named, the
     farthest ones, in the order of `ASPECTS`, in which earlier ones explain later ones.
     """
+    columns_of = _find_columns(reference)
     all_reasons = []
     for row in range(len(table)):
-        beyond = {
-            name: values[row] for name, values in deviations.by_aspect.items() if values[row] > reference.threshold
-        }
-        if "chain" in beyond:  # another chain has other genes
-            beyond = {name: far for name, far in beyond.items() if name not in _GENES}
-        farthest = sorted(beyond, key=lambda name: -beyond[name])[:MAX_REASONS]
         z = np.nan_to_num(np.abs(deviations.z[row]))
         reasons = []
-        for aspect in sorted(farthest, key=ASPECTS.index):
-            columns = [i for i, feature in enumerate(reference.features) if feature.aspect == aspect]
-            most = max(columns, key=lambda column: z[column])
-            value = float(table.values[row, most])
-            examples = table.examples.get(reference.features[most].name)
-            reasons.append((aspect, _describe_value(reference, most, value, examples[row] if examples else "")))
+        for aspect in _choose_aspects(deviations, row, reference.threshold):
+            farthest = max(columns_of[aspect], key=z.__getitem__)
+            value = float(table.values[row, farthest])
+            examples = table.examples.get(reference.features[farthest].name)
+            reasons.append((aspect, _describe_value(reference, farthest, value, examples[row] if examples else "")))
         all_reasons.append(reasons)
     return all_reasons
+
+
+def _find_columns(reference: Reference) -> dict[str, list[int]]:
+    """Return the indices of the features of each aspect."""
+    columns_of: dict[str, list[int]] = {}
+    for column, feature in enumerate(reference.features):
+        columns_of.setdefault(feature.aspect, []).append(column)
+    return columns_of
+
+
+def _choose_aspects(deviations: Deviations, row: int, threshold: float) -> list[str]:
+    """Return the aspects that are named for the repertoire at a row; see `name_reasons`."""
+    beyond = {aspect: values[row] for aspect, values in deviations.by_aspect.items() if values[row] > threshold}
+    if "chain" in beyond:  # another chain has other genes
+        beyond = {aspect: distance for aspect, distance in beyond.items() if aspect not in _GENES}
+    farthest = sorted(beyond, key=lambda aspect: -beyond[aspect])[:MAX_REASONS]
+    return sorted(farthest, key=ASPECTS.index)
 
 
 def name_other_chains(reference: Reference, table: FeatureTable) -> list[str]:
@@ -49,7 +60,7 @@ def name_other_chains(reference: Reference, table: FeatureTable) -> list[str]:
 
     The text is empty for other repertoires, and for those whose genes are not known.
     """
-    columns = [i for i, feature in enumerate(reference.features) if feature.aspect == "chain"]
+    columns = _find_columns(reference).get("chain", [])
     names = [reference.features[i].name for i in columns]
     usual = [convert_from_scale("share", reference.high[i]) for i in columns]
     trained_on = " and ".join(name for name, share in zip(names, usual, strict=True) if share > _FEW)

@@ -99,18 +99,20 @@ class Sketches:
         """
         n = len(self.hashes)
         measured = measure_repertoires(dataset)
-        sketches = [*self.hashes, *measured.sketches]
+        sketches = [*self.hashes, *measured.sketches]  # those of training come first
         overlaps = np.zeros((len(dataset), n))  # (B, T)
         for block in iterate_overlap_blocks(sketches, [*self.is_sampled, *measured.is_sampled]):
-            across = (block.first < n) & (block.second >= n) & (block.shared >= MIN_SHARED)
-            overlaps[block.second[across] - n, block.first[across]] = block.overlap[across]
+            is_mixed = (block.first < n) & (block.second >= n)  # pairs of a training and a new repertoire
+            counts = is_mixed & (block.shared >= MIN_SHARED)
+            overlaps[block.second[counts] - n, block.first[counts]] = block.overlap[counts]
         return [self._find_copy(row) for row in overlaps]
 
     def _find_copy(self, overlaps: NDArray[np.float64]) -> Copy | None:
         """Return which training repertoire is copied, by the overlaps with each of them, (T,); None if none is."""
         most = int(np.argmax(overlaps))
         overlap, typical = float(overlaps[most]), max(self.typical_overlap, float(np.median(overlaps)))
-        if overlap <= _MIN_OVERLAP or overlap * (1 - typical) <= _MIN_ODDS_RATIO * typical * (1 - overlap):
+        has_high_odds = overlap * (1 - typical) > _MIN_ODDS_RATIO * typical * (1 - overlap)
+        if overlap <= _MIN_OVERLAP or not has_high_odds:
             return None
         return Copy(self.repertoire_ids[most], overlap, typical)
 
@@ -157,11 +159,11 @@ def read_sketches(folder: Path) -> Sketches | None:
     tensors, content = load_tensors(file)
     state: _State = validate(content, _State, f"{file}: state")
     check_format((state.format, state.version), _FORMAT, _VERSION, str(file))
-    fits = {name: (array.dtype, array.ndim) for name, array in tensors.items()} == dict.fromkeys(
-        ("hashes", "offsets"), (torch.int64, 1)
-    )
     n = len(state.repertoire_ids)
-    if not fits or not 0 < n == len(state.is_sampled) == len(tensors["offsets"]) - 1 or not 0 <= state.usual <= 1:
+    are_named = set(tensors) == {"hashes", "offsets"}
+    are_flat = all(tensor.dtype == torch.int64 and tensor.ndim == 1 for tensor in tensors.values())
+    have_sizes = are_named and are_flat and len(tensors["offsets"]) - 1 == len(state.is_sampled) == n
+    if not (have_sizes and n > 0 and 0 <= state.usual <= 1):
         raise InputError(f"{file}: expected hashes and offsets of {n} repertoires, and at least one repertoire")
     hashes = _split_by_repertoire(tensors, file)
     if any(is_cut and len(sketch) == 0 for sketch, is_cut in zip(hashes, state.is_sampled, strict=True)):

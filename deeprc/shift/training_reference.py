@@ -84,8 +84,8 @@ class Reference:
     vocabulary
         Names of the genes that are features, by field.
     features, mean, variance_between, variance_of_mean, low, high
-        The F features, and for each the mean, the variance between repertoires, the variance of the mean, and the
-        limits of the middle 95% of the repertoires.
+        The F features; and of each its mean, its variance between repertoires, the variance of its mean, and the limits
+        of the middle 95% of the repertoires.
     limits
         95% quantile of each statistic, by its name.
     distances
@@ -125,21 +125,13 @@ class Reference:
         n_donors = len(np.unique(donor_of))
         if n_donors < MIN_DONORS:
             return None
-        z = np.empty_like(table.values)
         sums = _Sums.of(table)
-        for donor in range(n_donors):
-            rows = donor_of == donor
-            others = sums.without(table, rows)
-            z[rows] = _compute_deviations(
-                table.values[rows], table.sampling_variance[rows], others.compute_moments(), table.features
-            )
-        statistics = _compute_statistics(z, table.features)
+        statistics = _compute_statistics(_compute_deviations_from_others(table, donor_of, sums), table.features)
         limits = {
             name: max(float(np.quantile(values, 1 - SHARE_BEYOND)), _MIN_LIMIT) for name, values in statistics.items()
         }
-        distances = np.sort(
-            np.max([values / _compute_limits_of_others(values) for values in statistics.values()], axis=0)
-        )
+        relative_statistics = [values / _compute_limits_of_others(values) for values in statistics.values()]
+        distances = np.sort(np.max(relative_statistics, axis=0))
         moments = sums.compute_moments()
         low, high = _compute_usual_range(table.values)
         return cls(
@@ -236,10 +228,10 @@ class _Sums:
 
     def without(self, table: FeatureTable, rows: NDArray[np.bool_]) -> _Sums:
         """Return the sums without some repertoires, `rows` (B,)."""
-        values = table.values[rows]
-        less = _sum_moments(values, table.sampling_variance[rows], self.origin)
-        n = self.n - (~np.isnan(values)).sum(axis=0)
-        return _Sums(n, self.values - less[0], self.squares - less[1], self.sampling_variance - less[2], self.origin)
+        left_out = table.values[rows]
+        values, squares, variances = _sum_moments(left_out, table.sampling_variance[rows], self.origin)
+        n = self.n - (~np.isnan(left_out)).sum(axis=0)
+        return _Sums(n, self.values - values, self.squares - squares, self.sampling_variance - variances, self.origin)
 
     def compute_moments(self) -> _Moments:
         """Return the moments of the features among these repertoires."""
@@ -252,6 +244,7 @@ class _Sums:
 
 
 def _sum_moments(values: Floats, sampling_variance: Floats, origin: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return the sums of values minus `origin`, of their squares and of sampling variances, (F,) each."""
     is_known = ~np.isnan(values)
     centred = np.where(is_known, values - origin, 0)
     return centred.sum(axis=0), (centred**2).sum(axis=0), np.where(is_known, sampling_variance, 0).sum(axis=0)
@@ -264,6 +257,19 @@ def _compute_deviations(
     mean, variance_between, variance_of_mean = moments
     min_sds = np.array([MIN_SD[feature.scale] for feature in features])
     return np.asarray((values - mean) / np.sqrt(variance_between + variance_of_mean + sampling_variance + min_sds**2))
+
+
+def _compute_deviations_from_others(table: FeatureTable, donor_of: NDArray[np.int64], sums: _Sums) -> Floats:
+    """Return the deviations of repertoires from those of all other donors, (B, F).
+
+    `donor_of` is the index of each repertoire's donor, (B,), and `sums` are those of all repertoires.
+    """
+    z = np.empty_like(table.values)
+    for donor in range(int(donor_of.max()) + 1):
+        rows = donor_of == donor
+        moments = sums.without(table, rows).compute_moments()
+        z[rows] = _compute_deviations(table.values[rows], table.sampling_variance[rows], moments, table.features)
+    return z
 
 
 def _compute_statistics(z: Floats, features: Sequence[ShiftFeature]) -> dict[str, Floats]:
@@ -280,13 +286,15 @@ def _compute_statistics(z: Floats, features: Sequence[ShiftFeature]) -> dict[str
 
 
 def _compute_limits_of_others(values: Floats) -> Floats:
-    """Return for each value of a statistic the limit that the other values give, (B,)."""
+    """Return for each value of a statistic the limit that the other values give, (B,): their quantile, interpolated."""
     ordered, rank = np.sort(values), np.argsort(np.argsort(values, kind="stable"), kind="stable")
-    position = (1 - SHARE_BEYOND) * (len(values) - 2)
+    n_others = len(values) - 1
+    position = (1 - SHARE_BEYOND) * (n_others - 1)  # of the quantile among the others in order
     below = int(position)
-    above = min(below + 1, len(values) - 2)
-    first, second = (ordered[index + (rank <= index)] for index in (below, above))
-    limits: Floats = np.maximum(first + (position - below) * (second - first), _MIN_LIMIT)
+    above = min(below + 1, n_others - 1)
+    # without a value, those of higher rank move down by one
+    value_below, value_above = (ordered[index + (rank <= index)] for index in (below, above))
+    limits: Floats = np.maximum(value_below + (position - below) * (value_above - value_below), _MIN_LIMIT)
     return limits
 
 

@@ -95,9 +95,9 @@ def fit_task_calibration(task: Task, outputs: NDArray[np.float64], label: NDArra
 def average_calibrations(tasks: Sequence[Task]) -> Calibration:
     """Return the calibration of the mean output of several models, from their tasks.
 
-    The slope is the harmonic mean. So if the calibrated log-odds of all models are equal, those of the mean output are
-    the same, even if the scales of the outputs differ. For the cutoff, the outputs from which each model calls the
-    positive class are averaged. So a repertoire at the cutoff of every model is at the cutoff of the ensemble.
+    The slope is the harmonic mean. So if all models have the same calibrated log-odds, the mean output has them, too,
+    even if the scales of the outputs differ. For the cutoff, the outputs from which each model calls the positive class
+    are averaged. So a repertoire at the cutoff of every model is at the cutoff of the ensemble.
     """
     calibrations = [task.calibration for task in tasks]
     slope = harmonic_mean([calibration.slope for calibration in calibrations])

@@ -69,12 +69,11 @@ def _find_confirmed(
     if all(motif.p_value <= MOTIF_LEVEL for motif in motifs):
         return weigh_gaps(motifs, train, tasks)
     confirmed = confirm_motifs(motifs, validation, tasks, seed=own_seed)
-    refused = [motif for motif in motifs if motif not in confirmed]
+    refused = ", ".join(motif.pattern for motif in motifs if motif not in confirmed)
     if refused:
-        names = ", ".join(motif.pattern for motif in refused)
         _logger.info(
             "motifs that are not used, because they are doubtful and validation repertoires do not confirm them: %s",
-            names,
+            refused,
         )
     variants = find_start_variants(config, tasks, train, confirmed, seed=own_seed)
     return weigh_gaps([*confirmed, *variants], train, tasks)
@@ -85,10 +84,10 @@ def confirm_motifs(
 ) -> list[EnrichedMotif]:
     """Return the motifs that are associated with the label in other repertoires, in the same direction.
 
-    The share of sequences with a motif is correlated with the label as in `find_enriched_motifs`, and with 999
-    permutations of the labels among donors of about the same size, see `permute_labels`. The p-value is the share of
-    permutations in which the correlation is at least as large. A motif is confirmed if its p-value is at most 5%
-    divided by the number of motifs (Bonferroni).
+    The share of sequences with a motif is correlated with the label, as in `find_enriched_motifs`. It is also
+    correlated with 999 permutations of the labels among donors of about the same size, see `permute_labels`. The
+    p-value is the share of permutations in which the correlation is at least as large. A motif is confirmed if its
+    p-value is at most 5% divided by the number of motifs (Bonferroni).
 
     Parameters
     ----------
@@ -123,5 +122,5 @@ def _compute_p_value(
 
 def _compute_motif_share(motif: EnrichedMotif, dataset: RepertoireDataset) -> Floats:
     """Return the share of sequences with a motif in each repertoire, (n,); no repertoire may be empty."""
-    carrying = find_sequences_with_kmer(dataset, motif.spacing, motif.code)
-    return np.asarray(count_flagged(carrying, compute_offsets(dataset.n_sequences)) / dataset.n_sequences)
+    has_motif = find_sequences_with_kmer(dataset, motif.spacing, motif.code)
+    return np.asarray(count_flagged(has_motif, compute_offsets(dataset.n_sequences)) / dataset.n_sequences)

@@ -23,19 +23,19 @@ class EnrichedMotif:
     output
         Index of the output with which the motif is associated, among the outputs of all tasks.
     correlation
-        Correlation of the motif's frequency with the label of the output, which is 1 for members of the class and 0 for
-        others, or the rank of a number. It is negative if the motif is rarer in members. Sequences are left out if they
-        match a stored clone of the network (unless its clones are doubtful), or have an earlier motif of the same
-        output. For a variant, sequences with another variant of the same round are not left out.
+        Correlation of the motif's frequency with the label of the output. The label is 1 for members of the class and 0
+        for others, or the rank of a number. So the correlation is negative if the motif is rarer in members. Sequences
+        with an earlier motif of the same output are left out, and those that match a stored clone of the network
+        (unless its clones are doubtful). For a variant, sequences with another variant of the same round stay.
     p_value
         Probability that the strongest of all k-mers has at least this correlation if labels are independent of
-        sequences, computed from the same sequences as the correlation. For an overdispersed k-mer it may be a false
-        discovery rate, if that is smaller; for a variant of another motif it is the false discovery
-        rate among the variants of its round, see `find_all_variants`.
+        sequences. It is computed from the same sequences as the correlation. For an overdispersed k-mer, it may be a
+        false discovery rate, if that is smaller. For a variant of another motif, it is the false discovery rate among
+        the variants of its round, see `find_all_variants`.
     gap_weights
-        For each gap (a position with any residue), in their order: how strongly the motif with each of the 20 residues
-        there is associated with the output, as a share of the strongest, (20,); empty where the residues do not differ
-        significantly. See `deeprc.training.gap_weights`.
+        Weights of the 20 residues at each gap (a position with any residue), in the order of the gaps: how strongly the
+        motif with this residue there is associated with the output, as a share of the strongest. Empty for a gap whose
+        residues do not differ significantly. See `deeprc.training.gap_weights`.
     """
 
     letters: tuple[int, ...]

@@ -231,9 +231,9 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
         TypeError
             If X is no `RepertoireDataset`.
         ValueError
-            If X and y differ in length, y has one class or a missing label, a validation label is none of y's, the
-            donors of one class are all needed for early stopping, there are labels or groups of validation
-            repertoires without these, or a parameter is out of range.
+            If X and y differ in length; y has one class or a missing label; a validation label is none of y's; all
+            donors of a class are needed for early stopping; there are labels or groups of validation repertoires
+            without these; or a parameter is out of range.
         """
         self._check_validation_fraction()
         self.classes_, index = encode_classes(X, y)

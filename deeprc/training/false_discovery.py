@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from deeprc.arrays import Floats
+from deeprc.arrays import Floats, Integers
 from deeprc.training.kmer_correlations import correlate_columns
 
 __all__ = ["N_DISCOVERY_PERMUTATIONS", "FalseDiscoveryTest"]
@@ -21,12 +21,14 @@ _ROUNDING = 1e-12  # correlations that differ by less are equal
 class FalseDiscoveryTest:
     """A permutation test of several k-mers together, which gives each k-mer a q-value, its false discovery rate.
 
-    The q-value is the mean number of k-mers that are at least as correlated with permuted labels, divided by their
-    number with the true labels (the false discovery rate of Benjamini and Hochberg). If several k-mers are
-    associated with the label, each needs less evidence than if it were alone. k-mers with a q-value of at most the
-    level are significant. Then the number that is expected by chance is multiplied by the share of the other k-mers
-    (as in the adaptive rate of Benjamini, Krieger and Yekutieli). A k-mer keeps the q-value with which it became
-    significant. Without any signal, the probability that some k-mer reaches the level is about the level.
+    The q-value is a ratio (the rate of Benjamini and Hochberg). Its denominator is the number of k-mers that are at
+    least as correlated with the true labels, and its numerator the mean number with permuted labels. So if several
+    k-mers are associated with the label, each needs less evidence than if it were alone.
+
+    k-mers with a q-value of at most the level are significant. Only the other k-mers are correlated by chance. So the
+    numerator is then multiplied by their share of all k-mers, as in the adaptive rate of Benjamini, Krieger and
+    Yekutieli. This may make more k-mers significant. A k-mer keeps the q-value with which it became significant.
+    Without any signal, the probability that some k-mer reaches the level is about the level.
 
     Parameters
     ----------
@@ -62,10 +64,10 @@ class FalseDiscoveryTest:
         self._permuted: Floats = np.sort(strengths[:, 1:], axis=None)  # (n * P,)
 
     def compute_q_values(self, correlation: Floats) -> Floats:
-        """Return the q-values of all k-mers, or of some of them, if these are their correlations, (m,).
+        """Return the q-values of all n k-mers, or of m of them, from their correlations, (m,).
 
-        Without the sequences of a motif, correlations are smaller than at first. So the q-values are those of these
-        correlations among each other: the first ones are no evidence for what is left.
+        If the sequences of a motif are left out, correlations are smaller than the first ones, `correlation`. So k-mers
+        are counted by the given correlations: the first ones are no evidence for what is left.
 
         Parameters
         ----------
@@ -73,9 +75,8 @@ class FalseDiscoveryTest:
             Correlations in the tested direction, (m,), for example `strength`.
         """
         strength = np.abs(correlation)
-        # numbers of k-mers that are at least as strong as each one: in all permutations together, and with true labels
-        n_permuted = len(self._permuted) - np.searchsorted(self._permuted, strength - _ROUNDING)
-        n_observed = len(strength) - np.searchsorted(np.sort(strength), strength - _ROUNDING)
+        n_permuted = _count_at_least(self._permuted, strength)  # in all permutations together
+        n_observed = _count_at_least(np.sort(strength), strength)
         weakest_first = np.argsort(strength, kind="stable")
         q_values, n_significant = np.ones(len(strength)), 0
         while True:
@@ -88,3 +89,8 @@ class FalseDiscoveryTest:
             n_before, n_significant = n_significant, int((q_values <= self._level).sum())
             if n_significant == n_before:
                 return q_values
+
+
+def _count_at_least(ordered: Floats, limits: Floats) -> Integers:
+    """Return how many of some numbers in rising order are at least as large as each limit, (m,)."""
+    return np.asarray(len(ordered) - np.searchsorted(ordered, limits - _ROUNDING))

@@ -29,7 +29,7 @@ from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.kmer_frequencies import BlockSequences, iterate_blocks
 from deeprc.training.kmer_sets import ANY
 from deeprc.training.labelled_repertoires import LabelledRepertoires
-from deeprc.training.search_outputs import make_search_output
+from deeprc.training.search_outputs import SearchOutputs, make_search_output
 
 __all__ = ["describe_gaps", "weigh_gaps"]
 
@@ -73,9 +73,10 @@ def describe_gaps(motif: EnrichedMotif) -> str:
     """
     gap_texts = []
     for gap, weights in zip(motif.gaps, motif.gap_weights, strict=False):
-        best = sorted(range(len(weights)), key=lambda letter: -weights[letter])
         if weights:
-            gap_texts.append(f"{gap + 1}: {' '.join(AMINO_ACIDS[i] for i in best if weights[i] >= _MIN_NAMED)}")
+            best_first = np.argsort(-np.array(weights), kind="stable").tolist()
+            named = [AMINO_ACIDS[letter] for letter in best_first if weights[letter] >= _MIN_NAMED]
+            gap_texts.append(f"{gap + 1}: {' '.join(named)}")
     return "; ".join(gap_texts)
 
 
@@ -84,8 +85,8 @@ def weigh_gaps(
 ) -> list[EnrichedMotif]:
     """Return the motifs with their `gap_weights`.
 
-    1. **Measure.** For each of the 20 residues at a gap, deeprc computes the slope of the motif's frequency over the
-       label, divided by its mean frequency. Sequences with an earlier motif of the same output are left out, as in the
+    1. **Measure.** The slope of the motif's frequency over the label, divided by its mean frequency, is computed for
+       each of the 20 residues at a gap. Sequences with an earlier motif of the same output are left out, as in the
        search.
     2. **Test.** If the slopes of the 20 residues may be equal, the gap has no weights.
     3. **Shrink.** Otherwise each slope is drawn towards the slope that is expected of it, and an uncertain slope is
@@ -105,27 +106,45 @@ def weigh_gaps(
     if not gaps:
         return list(motifs)
     counts, n_excluded = _count_letters(repertoires.dataset, motifs, gaps)
-    weights: list[list[tuple[float, ...]]] = [[] for _ in motifs]
+    weights_of: list[list[tuple[float, ...]]] = [[] for _ in motifs]
     for g, gap in enumerate(gaps):
         motif = motifs[gap.motif]
         search_output, labelled = make_search_output(repertoires, tasks, motif.output)
         sizes = search_output.dataset.n_sequences - n_excluded[labelled, gap.motif]
-        gap_weights = None
-        if sizes.any():
-            fitted = _fit_slopes(
-                counts[labelled, g] / np.maximum(sizes, 1)[:, None],
-                sizes,
-                search_output.labels[:, 0],
-                search_output.compute_weights(sizes),
-                search_output.donors,
-            )
-            in_direction = replace(fitted, slopes=fitted.slopes * np.sign(motif.correlation))
-            gap_weights = _shrink_slopes(in_direction, _LEVEL / len(gaps))
-        weights[gap.motif].append(() if gap_weights is None else tuple(gap_weights.tolist()))
-    return [
-        replace(motif, gap_weights=tuple(weights_of_motif))
-        for motif, weights_of_motif in zip(motifs, weights, strict=True)
-    ]
+        direction = float(np.sign(motif.correlation))
+        weights = _weigh_residues(counts[labelled, g], sizes, search_output, direction, _LEVEL / len(gaps))
+        weights_of[gap.motif].append(weights)
+    return [replace(motif, gap_weights=tuple(weights)) for motif, weights in zip(motifs, weights_of, strict=True)]
+
+
+def _weigh_residues(
+    counts: Integers, sizes: Integers, search_output: SearchOutputs, direction: float, level: float
+) -> tuple[float, ...]:
+    """Return the weight of each of the 20 residues at a gap of a motif; () if they may be equal.
+
+    Parameters
+    ----------
+    counts, sizes
+        How often the motif occurs in each repertoire with each residue, (B, 20), and in how many sequences it was
+        counted, (B,).
+    search_output
+        Output of the motif, with its B repertoires.
+    direction
+        1 if the motif is more frequent where the label is higher, else -1.
+    level
+        Largest p-value of equal slopes.
+    """
+    if not sizes.any():
+        return ()
+    fitted = _fit_slopes(
+        counts / np.maximum(sizes, 1)[:, None],
+        sizes,
+        search_output.labels[:, 0],
+        search_output.compute_weights(sizes),
+        search_output.donors,
+    )
+    weights = _shrink_slopes(replace(fitted, slopes=fitted.slopes * direction), level)
+    return () if weights is None else tuple(weights.tolist())
 
 
 def _fit_slopes(
@@ -161,29 +180,21 @@ def _fit_slopes(
 def _shrink_slopes(fitted: _ResidueSlopes, level: float) -> Floats | None:
     """Return the slopes drawn towards their expectation, divided by the largest, (20,); None if all may be equal.
 
-    If witnesses have each residue equally often, the slopes are a line in 1 / frequency. A line is what is expected if
-    it rises or falls significantly (a meta-regression with one covariate). Otherwise the mean is expected, if the
-    slopes differ from it (Cochran's Q). A residue that never occurs has the expected slope of the rarest one.
+    The expectation is that of `_choose_design`. A residue that never occurs has the expected slope of the rarest one.
 
     Parameters
     ----------
     fitted
         Slopes, of which those above 0 have the direction of the motif.
     level
-        Largest p-value of equal slopes; each of the two tests has half of it.
+        Largest p-value of equal slopes.
     """
     occurs = np.isfinite(fitted.slopes)
     if occurs.sum() < 2:
         return None
     slopes, variances, frequencies = fitted.slopes[occurs], fitted.variances[occurs], fitted.frequencies[occurs]
-    constant = np.ones((len(slopes), 1))
-    rarity = frequencies.min() / frequencies
-    line = np.column_stack([constant, rarity])
-    if len(slopes) > 2 and _test_line(slopes, 1 / variances, line) <= level / 2:
-        design = line
-    elif chi2.sf(_fit_design(slopes, 1 / variances, constant).q, len(slopes) - 1) <= level / 2:
-        design = constant
-    else:
+    design = _choose_design(slopes, variances, frequencies, level)
+    if design is None:
         return None
     fit = _fit_design(slopes, 1 / variances, design)
     excess = fit.q - len(slopes) + design.shape[1]  # over the degrees of freedom
@@ -193,6 +204,22 @@ def _shrink_slopes(fitted: _ResidueSlopes, level: float) -> Floats | None:
     shrunk = np.full(len(fitted.slopes), expected[frequencies.argmin()])
     shrunk[occurs] = expected + (slopes - expected) * between_residues * precision
     return None if shrunk.max() <= 0 else np.asarray(np.maximum(shrunk, 0) / shrunk.max())
+
+
+def _choose_design(slopes: Floats, variances: Floats, frequencies: Floats, level: float) -> Floats | None:
+    """Return the columns by which n slopes are fitted, (n, 1) or (n, 2); None if all slopes may be equal.
+
+    If witnesses have each residue equally often, the slopes are a line in 1 / frequency. They are fitted by a line if
+    it rises or falls significantly (a meta-regression with one covariate). Otherwise they are fitted by their mean, if
+    they differ from it (Cochran's Q). Each of the two tests has half of the level.
+    """
+    precision = 1 / variances
+    constant = np.ones((len(slopes), 1))
+    line = np.column_stack([constant, frequencies.min() / frequencies])
+    if len(slopes) > 2 and _test_line(slopes, precision, line) <= level / 2:
+        return line
+    differ = chi2.sf(_fit_design(slopes, precision, constant).q, len(slopes) - 1) <= level / 2
+    return constant if differ else None
 
 
 class _Regression(NamedTuple):
@@ -242,12 +269,8 @@ def _count_letters(
 
     Parameters
     ----------
-    dataset
-        The repertoires.
-    motifs
-        The motifs.
-    gaps
-        All gaps, motif by motif.
+    dataset, motifs, gaps
+        Repertoires, motifs, and all gaps, motif by motif.
 
     Returns
     -------
@@ -337,11 +360,19 @@ def _add_letter_counts(
                     n_excluded[b, m] += 1
                 elif is_motif_here[m]:
                     has_motif[motifs.output_index[m]] = True
-                    for start in range(offsets[s], offsets[s + 1] - motifs.spans[m] + 1):
-                        if _is_match(residues, start, motifs.letters[m], motifs.spans[m]):
-                            for g in range(motifs.gap_bounds[m], motifs.gap_bounds[m + 1]):
-                                counts[b, g, residues[start + motifs.gap_offsets[g]]] += 1
+                    _count_at_gaps(residues, offsets[s], offsets[s + 1], motifs, m, counts[b])
             is_motif_here[:] = False
+
+
+@njit(nogil=True)
+def _count_at_gaps(
+    residues: NDArray[np.uint8], start: int, stop: int, motifs: _MotifTables, m: int, counts: Integers
+) -> None:
+    """Add the residues at the gaps of motif m in the sequence from `start` to `stop` to `counts`, (G, 20)."""
+    for at in range(start, stop - motifs.spans[m] + 1):
+        if _is_match(residues, at, motifs.letters[m], motifs.spans[m]):
+            for g in range(motifs.gap_bounds[m], motifs.gap_bounds[m + 1]):
+                counts[g, residues[at + motifs.gap_offsets[g]]] += 1
 
 
 @njit(nogil=True)

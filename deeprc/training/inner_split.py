@@ -52,19 +52,22 @@ def split_repertoires(
         _check_enough_left(n - n_held_out, fraction, class_sizes)
         strata = labels if stratify else None
         parts = train_test_split(np.arange(n), test_size=n_held_out, stratify=strata, random_state=seed)
-    elif fraction > _MAX_FRACTION_OF_DONORS:
+    else:
+        _check_donors_can_be_split(fraction, class_sizes, stratify=stratify)
+        split = _split_donors_by_class if stratify else _split_donors
+        parts = split(repertoires.groups, labels, n_held_out, seed)
+    train, held_out = (repertoires.take(part) for part in parts)
+    return train, held_out
+
+
+def _check_donors_can_be_split(fraction: float, class_sizes: NDArray[np.int64], *, stratify: bool) -> None:
+    """Raise ValueError if too few donors would be left to learn from."""
+    if fraction > _MAX_FRACTION_OF_DONORS:
         raise ValueError(
             f"validation_fraction: expected at most {_MAX_FRACTION_OF_DONORS} with groups, found {fraction}"
         )
-    elif stratify and class_sizes.max() < 2:
+    if stratify and class_sizes.max() < 2:
         raise ValueError("y: expected a class of at least two repertoires, found one repertoire of each class")
-    elif stratify:
-        parts = _split_donors_by_class(repertoires.groups, labels, n_held_out, seed)
-    else:
-        share = min(_MAX_FRACTION_OF_DONORS, n_held_out / n)
-        parts = next(GroupShuffleSplit(1, test_size=share, random_state=seed).split(labels, groups=repertoires.groups))
-    train, held_out = (repertoires.take(part) for part in parts)
-    return train, held_out
 
 
 def _check_enough_left(n_left: int, fraction: float, class_sizes: NDArray[np.int64]) -> None:
@@ -74,6 +77,15 @@ def _check_enough_left(n_left: int, fraction: float, class_sizes: NDArray[np.int
             f"validation_fraction: expected a share that leaves at least {len(class_sizes)} of {class_sizes.sum()} "
             f"repertoires to learn from, found {fraction}, which leaves {n_left}"
         )
+
+
+def _split_donors(
+    groups: NDArray[np.int64], labels: NDArray[np.float64], n_held_out: int, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the positions to learn from, and about `n_held_out` positions of other groups."""
+    share = min(_MAX_FRACTION_OF_DONORS, n_held_out / len(labels))
+    train, held_out = next(GroupShuffleSplit(1, test_size=share, random_state=seed).split(labels, groups=groups))
+    return train, held_out
 
 
 def _split_donors_by_class(
@@ -88,7 +100,7 @@ def _split_donors_by_class(
         warnings.filterwarnings("ignore", "The least populated class in y", UserWarning)
         splits = list(StratifiedGroupKFold(n_folds).split(groups, labels, shuffle_groups(groups, seed)))
     n_classes = len(np.unique(labels))
-    complete = [[len(np.unique(labels[part])) == n_classes for part in split] for split in splits]
-    best = max(range(n_folds), key=lambda i: (complete[i][0], complete[i][1]))  # the first of equal ones
+    has_each_class = [[len(np.unique(labels[part])) == n_classes for part in split] for split in splits]
+    best = max(range(n_folds), key=has_each_class.__getitem__)  # the first of equal ones
     train, held_out = splits[best]
     return train, held_out

@@ -90,9 +90,7 @@ def correlate(
     name = f"search for motifs: correlations, {n_passes} over {len(dataset)} repertoires"
     with open_step(name, len(passes) * int(dataset.n_sequences.sum())) as step:
         for spacing_indices in passes:
-            ends = np.cumsum([n_labels * sizes[index] for index in spacing_indices])
-            memory_of_spacings = np.split(buffer[: ends[-1]], ends[:-1])
-            sums = [_Sums.zero(memory.reshape(n_labels, -1)) for memory in memory_of_spacings]
+            sums = _make_sums(buffer, n_labels, [sizes[index] for index in spacing_indices])
             spacings_of_pass = [spacings[index] for index in spacing_indices]
             for block in iterate_frequencies(dataset, spacings_of_pass, step, excluded):
                 labels_of_block = weighted_labels[:, block.repertoires]
@@ -152,11 +150,10 @@ def _plan_passes(sizes: Sequence[int], order: Sequence[int], max_kmers: int) -> 
 def weigh_by_size(n_counted: Integers, sizes: Integers, donors: Integers) -> Floats:
     """Return the weight of each repertoire, (B,), when frequencies of k-mers are correlated with labels.
 
-    A frequency varies by chance, more if there are fewer sequences, and between people, even if there are many
-    sequences. So the weight of a donor is the inverse of 1/n + 1/m, where n is the number of sequences of the donor and
-    m the median of these numbers: then neither part dominates. The repertoires of a donor share this weight in
-    proportion to their sequences, so it does not grow with the number of repertoires. This is n_b / (n + m) for a
-    repertoire of n_b sequences, times m, which is left out because it is the same for all.
+    A frequency varies by chance, more if a donor has fewer sequences, and it varies between people. So the weight of a
+    donor with n sequences is 1 / (1/n + 1/m), where m is the median of n over donors: then neither variation dominates.
+    The repertoires of a donor share this weight in proportion to their sequences, so it does not grow with the number
+    of repertoires: n_b / (n + m) for n_b of the n sequences, without the factor m, which all weights have.
 
     Parameters
     ----------
@@ -237,6 +234,12 @@ class _Sums:
         varies = variation > _MIN_VARIATION * self.squares
         self.products[:] *= np.where(varies, 1 / np.sqrt(np.where(varies, variation, 1)), 0).astype(np.float32)
         return KmerStatistics(index, self.products, self.total / weight, np.where(varies, variation, 0) / weight)
+
+
+def _make_sums(memory: NDArray[np.float32], n_labels: int, sizes: Sequence[int]) -> list[_Sums]:
+    """Return sums of 0 for spacings with these numbers of k-mers, whose products lie end to end in the memory."""
+    ends = np.cumsum([n_labels * size for size in sizes])
+    return [_Sums.zero(products.reshape(n_labels, -1)) for products in np.split(memory[: ends[-1]], ends[:-1])]
 
 
 @njit(nogil=True)

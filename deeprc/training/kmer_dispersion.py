@@ -105,14 +105,21 @@ class Dispersion:
         listed = self._list_kmers()
         occurrences = find_occurrences(dataset, listed.kmers, max_occurrences=_MAX_OCCURRENCES)
         frequencies = _count_each_sequence_once(occurrences, len(self._sizes)) / self._sizes[:, None]
+        z_scores = self._compute_z_scores(frequencies, listed.inherited)
+        strongest = np.argsort(-z_scores, kind="stable")[:_MAX_KEPT]
+        kept = strongest[z_scores[strongest] >= _MIN_Z_SCORE]
+        return OverdispersedKmers(listed.kmers.take(kept), frequencies[:, kept], occurrences.take(kept))
+
+    def _compute_z_scores(self, frequencies: Floats, inherited: Floats) -> Floats:
+        """Return the z-score of each k-mer's variance, (n,); 0 if too few donors share the variance.
+
+        `frequencies`, (B, n), and `inherited`, (n,), are those of `OverdispersedKmers` and `_ListedKmers`.
+        """
         mean = self._weights @ frequencies / self._weights.sum()
         squares = self._weights[:, None] * (frequencies - mean) ** 2
         variance = squares.sum(axis=0) / self._weights.sum()
-        z = self._precision.compute_z_scores(mean, variance, listed.inherited)
-        z[_compute_effective_number(_sum_by_donor(squares, self._donors)) < _MIN_CARRIERS] = 0
-        strongest = np.argsort(-z, kind="stable")[:_MAX_KEPT]
-        kept = strongest[z[strongest] >= _MIN_Z_SCORE]
-        return OverdispersedKmers(listed.kmers.take(kept), frequencies[:, kept], occurrences.take(kept))
+        n_carriers = _compute_effective_number(_sum_by_donor(squares, self._donors))
+        return np.where(n_carriers < _MIN_CARRIERS, 0.0, self._precision.compute_z_scores(mean, variance, inherited))
 
     def _list_kmers(self) -> _ListedKmers:
         """Return the k-mers that vary more than their parts explain, most variable first."""
@@ -121,18 +128,18 @@ class Dispersion:
         for spacing, (mean, variance) in self._moments.items():
             relative_excess[spacing] = self._precision.compute_relative_excess(mean, variance)
             excess_variances[spacing] = relative_excess[spacing] * mean**2
-        explained = _find_explained_by_longer(excess_variances)
-        kmers, inherited, priority = [], [], []
+        explained_by_longer = _find_explained_by_longer(excess_variances)
+        kmers, inherited, z_scores = [], [], []
         for index, spacing in enumerate(self._spacings):
             mean, variance = self._moments[spacing]
             inherited_excess = _compute_inherited_excess(spacing, relative_excess, excess_variances)
-            exceeding = self._precision.compute_z_scores(mean, variance, inherited_excess) >= _MIN_Z_SCORE
-            exceeding &= (mean <= _MAX_MEAN) & (len(spacing) >= _MIN_RESIDUES)
-            code = np.flatnonzero(exceeding & ~explained[spacing])
+            is_overdispersed = self._precision.compute_z_scores(mean, variance, inherited_excess) >= _MIN_Z_SCORE
+            may_be_motif = (mean <= _MAX_MEAN) & (len(spacing) >= _MIN_RESIDUES)
+            code = np.flatnonzero(is_overdispersed & may_be_motif & ~explained_by_longer[spacing])
             kmers.append(KmerSet(self._spacings, np.full(len(code), index), code))
             inherited.append(inherited_excess[code])
-            priority.append(self._precision.compute_z_scores(mean[code], variance[code], np.zeros(len(code))))
-        order = np.argsort(-np.concatenate(priority), kind="stable")[:_MAX_LISTED]
+            z_scores.append(self._precision.compute_z_scores(mean[code], variance[code], np.zeros(len(code))))
+        order = np.argsort(-np.concatenate(z_scores), kind="stable")[:_MAX_LISTED]
         return _ListedKmers(KmerSet.concatenate(kmers).take(order), np.concatenate(inherited)[order])
 
 

@@ -93,7 +93,7 @@ def count_kmers_of(spacing: Spacing) -> int:
 
 def count_flagged(flags: Flags, repertoire_offsets: Integers) -> Integers:
     """Return the number of flagged sequences of each repertoire, (B,), from the offsets of repertoires, (B + 1,)."""
-    return np.array([np.count_nonzero(flags[a:b]) for a, b in pairwise(repertoire_offsets)], np.int64)
+    return np.array([np.count_nonzero(flags[start:stop]) for start, stop in pairwise(repertoire_offsets)], np.int64)
 
 
 def iterate_blocks(dataset: RepertoireDataset, step: Step) -> Iterator[Block]:
@@ -165,18 +165,18 @@ def iterate_frequencies(
     excluded
         Whether each sequence of the dataset is ignored; None ignores none.
     """
-    most_kmers = max((count_kmers_of(spacing) for spacing in spacings), default=0)
-    buffer = np.empty(min(_MAX_REPERTOIRES, len(dataset)) * most_kmers, np.float32)
+    max_kmers = max((count_kmers_of(spacing) for spacing in spacings), default=0)
+    buffer = np.empty(min(_MAX_REPERTOIRES, len(dataset)) * max_kmers, np.float32)
     repertoire_offsets = compute_offsets(dataset.n_sequences)
-    longer = find_longer_spacings(spacings)
+    longer_spacings = find_longer_spacings(spacings)
     for block in iterate_blocks(dataset, step):
         n, first = len(block.sequences.offsets) - 1, repertoire_offsets[block.repertoires.start]
         own_excluded = np.zeros(n, np.bool_) if excluded is None else excluded[first : first + n]
-        counting = _BlockCounting(block.sequences, own_excluded, spacings, longer, buffer)
-        for spacing_index, longer_spacing in enumerate(longer):
-            # Otherwise the counts of the longer spacing give these frequencies, too.
-            if longer_spacing is None or counting.is_sparse(longer_spacing.spacing_index):
-                for index, frequencies in counting.count(spacing_index):
+        counter = _BlockCounter(block.sequences, own_excluded, spacings, longer_spacings, buffer)
+        for spacing_index, longer in enumerate(longer_spacings):
+            follows_from_longer = longer is not None and not counter.is_sparse(longer.spacing_index)
+            if not follows_from_longer:
+                for index, frequencies in counter.count(spacing_index):
                     yield FrequenciesOfBlock(block.repertoires, index, frequencies)
 
 
@@ -188,7 +188,7 @@ class LongerSpacing(NamedTuple):
     spacing_index
         Index of the spacing.
     inserted
-        Index of the residue that it has more.
+        Index of the additional residue among its residues.
     """
 
     spacing_index: int
@@ -198,9 +198,9 @@ class LongerSpacing(NamedTuple):
 def find_longer_spacings(spacings: Sequence[Spacing]) -> list[LongerSpacing | None]:
     """Return for each spacing a longer one whose counts sum to the counts of this spacing; None if there is none.
 
-    A k-mer with a gap occurs as often as all longer k-mers together that have one of the 20 residues at a place in the
-    gap. This is exact, because these places are within the sequence wherever the k-mer is. For example, the counts of
-    the spacing (0, 2) are sums of those of (0, 1, 2).
+    Take all longer k-mers that have one of the 20 residues at a place in the gap of a k-mer: together they occur as
+    often as the k-mer. This is exact, because these places are within the sequence wherever the k-mer is. For example,
+    the counts of the spacing (0, 2) are sums of those of (0, 1, 2).
     """
     index_of = {spacing: index for index, spacing in enumerate(spacings)}
     longer_spacings: list[LongerSpacing | None] = [None] * len(spacings)
@@ -213,8 +213,8 @@ def find_longer_spacings(spacings: Sequence[Spacing]) -> list[LongerSpacing | No
     return longer_spacings
 
 
-class _BlockCounting:
-    """Counting of the k-mers of a block.
+class _BlockCounter:
+    """A counter of the k-mers in a block.
 
     Parameters
     ----------
@@ -222,7 +222,7 @@ class _BlockCounting:
         Sequences of the block.
     excluded
         Whether each of them is ignored, (N,).
-    spacings, longer
+    spacings, longer_spacings
         The spacings, and what `find_longer_spacings` returns for them.
     buffer
         Memory for the counts of one spacing.
@@ -233,16 +233,16 @@ class _BlockCounting:
         sequences: BlockSequences,
         excluded: Flags,
         spacings: Sequence[Spacing],
-        longer: Sequence[LongerSpacing | None],
+        longer_spacings: Sequence[LongerSpacing | None],
         buffer: NDArray[np.float32],
     ) -> None:
         self._sequences, self._excluded, self._buffer = sequences, excluded, buffer
-        self._spacings, self._longer = spacings, longer
+        self._spacings, self._longer_spacings = spacings, longer_spacings
         offsets = sequences.repertoire_offsets
         self._n_counted = np.diff(offsets) - count_flagged(excluded, offsets)
 
     def is_sparse(self, index: int) -> bool:
-        """Return whether only the k-mers of a spacing that occur are counted."""
+        """Return whether a block is so small that of the k-mers of a spacing, only those that occur are counted."""
         return len(self._sequences.residues) * _SPARSE_FACTOR < count_kmers_of(self._spacings[index])
 
     def count(self, index: int) -> Iterator[tuple[int, Frequencies]]:
@@ -253,20 +253,20 @@ class _BlockCounting:
         n_repertoires, size = len(self._n_counted), count_kmers_of(self._spacings[index])
         counts = self._buffer[: n_repertoires * size].view(np.uint32).reshape(n_repertoires, size)
         run_in_parts(_count_kmers, n_repertoires, self._sequences, self._spacings[index], self._excluded, counts)
-        yield from self._iterate_frequencies(index, counts)
+        yield from self._divide_counts(index, counts)
 
-    def _iterate_frequencies(self, index: int, counts: NDArray[np.uint32]) -> Iterator[tuple[int, Frequencies]]:
+    def _divide_counts(self, index: int, counts: NDArray[np.uint32]) -> Iterator[tuple[int, Frequencies]]:
         """Yield the frequencies from the counts of a spacing, (repertoires, M), those of shorter ones first.
 
         The frequencies overwrite the counts.
         """
         n_residues = len(self._spacings[index])
-        for shorter_index, longer in enumerate(self._longer):
+        for shorter_index, longer in enumerate(self._longer_spacings):
             if longer is not None and longer.spacing_index == index:
                 n_before, n_after = longer.inserted, n_residues - 1 - longer.inserted  # residues of the k-mer
                 by_inserted = counts.reshape(len(counts), _N_LETTERS**n_before, _N_LETTERS, _N_LETTERS**n_after)
                 shorter_counts = by_inserted.sum(axis=2, dtype=np.uint32).reshape(len(counts), -1)
-                yield from self._iterate_frequencies(shorter_index, shorter_counts)
+                yield from self._divide_counts(shorter_index, shorter_counts)
         run_in_parts(_write_frequencies, len(counts), counts, np.maximum(self._n_counted, 1).astype(np.float32))
         yield index, counts.view(np.float32)
 
@@ -280,7 +280,7 @@ class _BlockCounting:
 
 @njit(nogil=True)
 def _encode_cells(sequences: BlockSequences, spacing: Spacing, excluded: Flags) -> Integers:
-    """Return (index of the k-mer) * (number of repertoires) + (index of the repertoire) for each occurrence, (n,)."""
+    """Return the cell of each occurrence in the table of k-mers by repertoires, as a flat index, (n,)."""
     residues, offsets, repertoire_offsets = sequences
     cells = np.empty(len(residues), np.int64)
     n, n_repertoires = 0, len(repertoire_offsets) - 1
@@ -299,7 +299,7 @@ def _count_kmers(
 ) -> None:
     """Write the counts of the k-mers of some repertoires, (repertoires, M), without the ignored sequences.
 
-    Counts are whole numbers: with 32 bits, 16,777,216 + 1 is 16,777,216 for a floating-point number.
+    Counts are integers, because a floating-point number of 32 bits cannot count beyond 16,777,216.
     """
     residues, offsets, repertoire_offsets = sequences
     for b in range(first, stop):

@@ -95,14 +95,15 @@ def find_occurrences(dataset: RepertoireDataset, kmers: KmerSet, *, max_occurren
     if len(kmers) == 0:
         return Occurrences.none()
     parts = divide_repertoires(dataset)
-    counts_and_sequences = compute_parts(partial(_count_part, kmers), parts)
-    total = sum((counts.sum(axis=0) for counts, _ in counts_and_sequences), np.zeros(len(kmers), np.int64))
+    counts_and_flags = compute_parts(partial(_count_part, kmers), parts)
+    total = sum((counts.sum(axis=0) for counts, _ in counts_and_flags), np.zeros(len(kmers), np.int64))
     was_searched = _choose_within_limit(total, _MAX_OCCURRENCES if max_occurrences is None else max_occurrences)
     if not total[was_searched].any():
         return replace(Occurrences.none(), was_searched=was_searched)
-    for counts, _ in counts_and_sequences:
-        counts[:, ~was_searched] = 0
-    counted = [_CountedPart(part, *result) for part, result in zip(parts, counts_and_sequences, strict=True)]
+    counted = [
+        _CountedPart(part, np.where(was_searched, counts, 0), has_kmer)
+        for part, (counts, has_kmer) in zip(parts, counts_and_flags, strict=True)
+    ]
     return _join_parts(parts, compute_parts(partial(_find_part, kmers, was_searched), counted), was_searched)
 
 
@@ -134,7 +135,7 @@ def _count_part(kmers: KmerSet, dataset: RepertoireDataset) -> tuple[Integers, P
         for repertoires, block in iterate_blocks(dataset, step):
             own_flags = has_kmer[repertoire_offsets[repertoires.start] : repertoire_offsets[repertoires.stop]]
             own_counts = counts[repertoires]
-            run_in_parts(_count_given, len(own_counts), block, tables, own_counts, own_flags)
+            run_in_parts(_count_occurrences, len(own_counts), block, tables, own_counts, own_flags)
     return counts, PackedFlags(has_kmer)
 
 
@@ -152,7 +153,7 @@ def _join_parts(
     """Join the occurrences in consecutive parts of the repertoires."""
     if len(occurrences) == 1:
         return Occurrences(*occurrences[0], was_searched)
-    first_repertoire, first_sequence = 0, 0  # of a part, among those of all parts
+    first_repertoire = first_sequence = 0  # of a part, among those of all parts
     moved = []
     for part, found in zip(parts, occurrences, strict=True):
         moved.append((found.repertoire + np.int32(first_repertoire), found.sequence + first_sequence, found.kmer))
@@ -163,7 +164,7 @@ def _join_parts(
 
 
 def _find_part(kmers: KmerSet, was_searched: Flags, part: _CountedPart) -> _PartOccurrences:
-    """Return the occurrences in some repertoires."""
+    """Return the occurrences of the k-mers that are searched for, (n,), in some repertoires."""
     dataset, counts, has_kmer = part.dataset, part.counts, part.has_kmer.flags
     repertoire_offsets = compute_offsets(dataset.n_sequences)
     n_occurrences = counts.sum(axis=1)  # (B,)
@@ -175,34 +176,36 @@ def _find_part(kmers: KmerSet, was_searched: Flags, part: _CountedPart) -> _Part
         for repertoires, block in iterate_blocks(dataset, step):
             first_sequence = repertoire_offsets[repertoires.start]
             indices = np.flatnonzero(has_kmer[first_sequence : repertoire_offsets[repertoires.stop]])
-            chosen = _ChosenSequences(indices, np.searchsorted(indices, block.repertoire_offsets))
+            searched = _SearchedSequences(indices, np.searchsorted(indices, block.repertoire_offsets))
             rows = slice(occurrence_offsets[repertoires.start], occurrence_offsets[repertoires.stop])
             starts = occurrence_offsets[repertoires.start : repertoires.stop] - rows.start
-            run_in_parts(_find_given, len(starts), block, chosen, tables, starts, sequence[rows], kmer[rows])
+            run_in_parts(_write_occurrences, len(starts), block, searched, tables, starts, sequence[rows], kmer[rows])
             sequence[rows] += first_sequence
     return _PartOccurrences(repertoire, sequence, kmer)
 
 
 def find_sequences_with_kmer(dataset: RepertoireDataset, spacing: Spacing, code: int) -> Flags:
-    """Return whether each sequence of all repertoires has a k-mer, (N,): the one of this spacing and code."""
-    marked_parts = compute_parts(partial(_mark_part, spacing, code), divide_repertoires(dataset))
-    return marked_parts[0].flags if len(marked_parts) == 1 else np.concatenate([part.flags for part in marked_parts])
+    """Return whether each sequence of all repertoires has the k-mer of this spacing and code, (N,)."""
+    flags_of_parts = compute_parts(partial(_flag_part, spacing, code), divide_repertoires(dataset))
+    return (
+        flags_of_parts[0].flags if len(flags_of_parts) == 1 else np.concatenate([part.flags for part in flags_of_parts])
+    )
 
 
-def _mark_part(spacing: Spacing, code: int, dataset: RepertoireDataset) -> PackedFlags:
-    """Return whether each sequence of some repertoires has a k-mer."""
+def _flag_part(spacing: Spacing, code: int, dataset: RepertoireDataset) -> PackedFlags:
+    """Return what `find_sequences_with_kmer` returns, for some of the repertoires."""
     repertoire_offsets = compute_offsets(dataset.n_sequences)
     has_kmer = np.zeros(int(repertoire_offsets[-1]), np.bool_)
     with open_step("search for motifs: sequences with a motif", len(has_kmer)) as step:
         for repertoires, block in iterate_blocks(dataset, step):
             own_flags = has_kmer[repertoire_offsets[repertoires.start] : repertoire_offsets[repertoires.stop]]
             run_in_blocks(
-                _mark_sequences, len(own_flags), _BLOCK, block.residues, block.offsets, spacing, code, own_flags
+                _flag_sequences, len(own_flags), _BLOCK, block.residues, block.offsets, spacing, code, own_flags
             )
     return PackedFlags(has_kmer)
 
 
-class _ChosenSequences(NamedTuple):
+class _SearchedSequences(NamedTuple):
     """The sequences of a block in which k-mers are searched.
 
     Attributes
@@ -218,17 +221,18 @@ class _ChosenSequences(NamedTuple):
 
 
 def _choose_within_limit(counts: Integers, max_occurrences: int) -> Flags:
-    """Return which k-mers, in their order, still fit into the limit after the occurrences of the earlier ones."""
-    chosen = np.zeros(len(counts), np.bool_)
+    """Return whether each k-mer, in their order, still fits into the limit after the earlier ones that fit, (n,)."""
+    fits = np.zeros(len(counts), np.bool_)
+    room = max_occurrences
     for i, count in enumerate(counts):
-        if count <= max_occurrences:
-            chosen[i] = True
-            max_occurrences -= count
-    return chosen
+        if count <= room:
+            fits[i] = True
+            room -= count
+    return fits
 
 
 @njit(nogil=True)
-def _find_longest(offsets: Integers) -> int:
+def _measure_longest(offsets: Integers) -> int:
     """Return the length of the longest sequence of a block."""
     longest = 0
     for s in range(len(offsets) - 1):
@@ -237,12 +241,12 @@ def _find_longest(offsets: Integers) -> int:
 
 
 @njit(nogil=True)
-def _count_given(
+def _count_occurrences(
     first: int, stop: int, block: BlockSequences, tables: KmerTables, counts: Integers, has_kmer: Flags
 ) -> None:
     """Add the counts of each k-mer in some repertoires, (repertoires, n); flag the sequences that have one."""
     residues, offsets, repertoire_offsets = block
-    chunk, no_selection = make_chunk(_find_longest(offsets), tables), np.empty(0, np.int64)
+    chunk, no_selection = make_chunk(_measure_longest(offsets), tables), np.empty(0, np.int64)
     for b in range(first, stop):
         at = repertoire_offsets[b]
         while at < repertoire_offsets[b + 1]:
@@ -255,11 +259,11 @@ def _count_given(
 
 
 @njit(nogil=True)
-def _find_given(
+def _write_occurrences(
     first: int,
     stop: int,
     block: BlockSequences,
-    chosen: _ChosenSequences,
+    searched: _SearchedSequences,
     tables: KmerTables,
     starts: Integers,
     sequence: Integers,
@@ -267,22 +271,22 @@ def _find_given(
 ) -> None:
     """Write the sequence and the k-mer of each occurrence in some repertoires, (m,) each, from starts[b] on.
 
-    Only chosen sequences are searched.
+    Only the `searched` sequences are read.
     """
-    chunk = make_chunk(_find_longest(block.offsets), tables)
+    chunk = make_chunk(_measure_longest(block.offsets), tables)
     for b in range(first, stop):
-        i_out, at = starts[b], chosen.offsets[b]
-        while at < chosen.offsets[b + 1]:
-            end = fill_chunk(chunk, block.residues, block.offsets, chosen.indices, at, chosen.offsets[b + 1])
+        i_out, at = starts[b], searched.offsets[b]
+        while at < searched.offsets[b + 1]:
+            end = fill_chunk(chunk, block.residues, block.offsets, searched.indices, at, searched.offsets[b + 1])
             n_found = look_up(chunk, end - at, tables)
             for i in range(n_found):
-                sequence[i_out], kmer[i_out] = chosen.indices[at + chunk.sequence[i]], chunk.kmer[i]
+                sequence[i_out], kmer[i_out] = searched.indices[at + chunk.sequence[i]], chunk.kmer[i]
                 i_out += 1
             at = end
 
 
 @njit(nogil=True)
-def _mark_sequences(
+def _flag_sequences(
     first: int,
     stop: int,
     residues: NDArray[np.uint8],

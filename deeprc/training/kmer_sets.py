@@ -44,10 +44,8 @@ class KmerSet:
     @classmethod
     def concatenate(cls, parts: Sequence[KmerSet]) -> KmerSet:
         """Join sets of k-mers of the same search, in their order."""
-        index, code = (
-            np.concatenate(arrays) for arrays in zip(*((p.spacing_index, p.code) for p in parts), strict=True)
-        )
-        return cls(parts[0].spacings, index, code)
+        spacing_index = np.concatenate([part.spacing_index for part in parts])
+        return cls(parts[0].spacings, spacing_index, np.concatenate([part.code for part in parts]))
 
     def take(self, rows: Integers | Flags) -> KmerSet:
         """Return some of the k-mers, by their rows."""

@@ -1,11 +1,12 @@
 """What the search for motifs keeps of each pass over the repertoires: moments, strongest k-mers, largest correlations.
 
 Several ranks divide the spacings among them, not the repertoires. Sums of frequencies are rounded, so they depend on
-the order of the repertoires, and each spacing's sums must stay on one rank to have the digits of one process. Counts of
+the order of the repertoires. To have the digits of one process, each spacing's sums must stay on one rank. Counts of
 repertoires could be merged exactly, but there are 160,000 per repertoire and spacing; what is kept of a spacing is
 smaller than the counts of two repertoires.
 
-Letters: B repertoires, M k-mers of one spacing (one tuple of offsets), T' outputs, P permutations, n k-mers.
+Letters: B repertoires, M k-mers of one spacing (one tuple of offsets), T' outputs, P permutations, L = T' (1 + P)
+labels, n k-mers.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ class SpacingSummary(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Pass:
-    """What all ranks need to know of a pass; the attributes are the parameters of `summarise_spacings`."""
+class _Arguments:
+    """The arguments of `summarise_spacings`, which all ranks get."""
 
     dataset: RepertoireDataset
     spacings: Sequence[Spacing]
@@ -101,23 +102,23 @@ def summarise_spacings(
         Whether means and variances are kept.
     """
     flags = None if excluded is None else PackedFlags(excluded)
-    work = partial(_summarise_part, _Pass(dataset, spacings, labels, weights, flags, with_moments))
+    work = partial(_summarise_part, _Arguments(dataset, spacings, labels, weights, flags, with_moments))
     n_parts = count_parts()
     summaries_of_parts = compute_parts(work, [range(first, len(spacings), n_parts) for first in range(n_parts)])
     return [summary for part in summaries_of_parts for summary in part]
 
 
-def _summarise_part(given: _Pass, chosen: Sequence[int]) -> list[SpacingSummary]:
-    """Return the summaries of the chosen spacings."""
-    spacings = [given.spacings[index] for index in chosen]
-    labels = given.labels.reshape(len(given.labels), -1)
-    excluded = None if given.excluded is None else given.excluded.flags
+def _summarise_part(arguments: _Arguments, spacing_indices: Sequence[int]) -> list[SpacingSummary]:
+    """Return the summaries of some of the spacings, by their indices."""
+    spacings = [arguments.spacings[index] for index in spacing_indices]
+    labels = arguments.labels.reshape(len(arguments.labels), -1)  # (B, T', 1 + P) -> (B, L)
+    excluded = None if arguments.excluded is None else arguments.excluded.flags
     summaries = []
-    for statistics in correlate(given.dataset, spacings, labels, given.weights, excluded):
-        by_output = statistics.correlations.reshape(*given.labels.shape[1:], -1)  # (T', 1 + P, M)
+    for statistics in correlate(arguments.dataset, spacings, labels, arguments.weights, excluded):
+        by_output = statistics.correlations.reshape(*arguments.labels.shape[1:], -1)  # (L, M) -> (T', 1 + P, M)
         strongest = [_take_strongest(correlations) for correlations in by_output]
-        moments = (statistics.mean, statistics.variance) if given.with_moments else (np.empty(0), np.empty(0))
-        summaries.append(SpacingSummary(chosen[statistics.spacing_index], *moments, strongest))
+        moments = (statistics.mean, statistics.variance) if arguments.with_moments else (np.empty(0), np.empty(0))
+        summaries.append(SpacingSummary(spacing_indices[statistics.spacing_index], *moments, strongest))
     return summaries
 
 

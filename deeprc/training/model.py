@@ -70,26 +70,27 @@ class Model(ABC):
     def unit_conversion(self) -> UnitConversion:
         """Conversion of the outputs of each member to the units of `tasks`.
 
-        They are needed because each model standardises numbers by its own training fold.
+        It is needed because each model standardises numbers by its own training fold.
         """
-
-        def list_tasks(model: Model) -> list[Task]:
-            """Return the task of each output, (T,)."""
-            return [task for task in model.tasks for _ in range(task.n_outputs)]
-
-        common = list_tasks(self)
-        pairs = [list(zip(list_tasks(member), common, strict=True)) for member in self.members]
-        scales = [[task.scale / joint.scale for task, joint in row] for row in pairs]
-        shifts = [[(task.mean - joint.mean) / joint.scale for task, joint in row] for row in pairs]
+        scales, shifts = [], []
+        for member in self.members:
+            pairs = list(zip(member._list_output_tasks(), self._list_output_tasks(), strict=True))
+            scales.append([task.scale / joint.scale for task, joint in pairs])
+            shifts.append([(task.mean - joint.mean) / joint.scale for task, joint in pairs])
         return UnitConversion(np.array(scales), np.array(shifts))
+
+    def _list_output_tasks(self) -> list[Task]:
+        """Return the task of each output, (T,)."""
+        return [task for task in self.tasks for _ in range(task.n_outputs)]
 
     @property
     def branch_names(self) -> list[str]:
         """Names of the branches that at least one member has, each once."""
-        branches_of_members = [member.network.branches for member in self.members]
-        return list(
-            dict.fromkeys(name for branches in branches_of_members if branches is not None for name in branches.names)
-        )
+        names: dict[str, None] = {}
+        for member in self.members:
+            if member.network.branches is not None:
+                names |= dict.fromkeys(member.network.branches.names)
+        return list(names)
 
     @property
     def branch_features(self) -> dict[str, list[str]]:

@@ -67,10 +67,10 @@ def find_start_variants(
 ) -> list[EnrichedMotif]:
     """Return the variants of doubtful motifs that other repertoires have confirmed, see `find_all_variants`.
 
-    `motifs` are these motifs, and the other parameters those of `find_start_motifs`. All together are at most as many
-    as the kernels that may start from motifs, and all are different.
+    `motifs` are the doubtful motifs; the other parameters are those of `find_start_motifs`. Motifs and variants are all
+    different, and together at most as many as the kernels that may start from them.
     """
-    n_outputs = sum(len(outputs.outputs) for outputs in iterate_search_outputs(repertoires, tasks, MIN_DONORS))
+    n_outputs = sum(len(searched.outputs) for searched in iterate_search_outputs(repertoires, tasks, MIN_DONORS))
     n_kernels = _count_start_kernels(config)
     chosen = {motif.letters: motif for motif in motifs}
     variants_by_output: list[list[EnrichedMotif]] = []

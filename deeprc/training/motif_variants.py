@@ -1,7 +1,7 @@
 """Variants of motifs: a motif with one position fewer or more, or with another residue at one position.
 
-Real motifs vary in length and in their residues. A variant of a motif is often too weak to be found among all k-mers,
-but the variants of the motifs that were found are few, so each needs less evidence.
+Real motifs vary in length and in their residues. A variant of a motif is often too weak to be found among all k-mers.
+But the variants of the found motifs are few, so each needs less evidence.
 
 A sequence is free if it has none of the motifs and variants that were found before.
 
@@ -194,7 +194,7 @@ def _find_directions(motifs: Sequence[EnrichedMotif], list_variants: ListVariant
     for motif in motifs:
         for variant in list_variants(motif.letters):
             directions_of.setdefault(variant, set()).add(float(np.sign(motif.correlation)))
-    return {variant: sum(directions) for variant, directions in directions_of.items()}
+    return {variant: sum(directions) for variant, directions in directions_of.items()}  # 1 and -1 sum to 0
 
 
 def _find_kmers(variants: Iterable[Letters], spacings: Sequence[Spacing]) -> tuple[KmerSet, list[Letters]]:

@@ -64,16 +64,16 @@ class _KmerTest:
         """Return the p-values of candidates with their correlations, (n,)."""
         kmers, correlation = candidates.kmers, candidates.correlation
         n_residues = np.array([len(spacing) for spacing in kmers.spacings])[kmers.spacing_index]
-        p = np.ones(len(kmers))
+        p_values = np.ones(len(kmers))
         for k in np.unique(n_residues):
             has_k = n_residues == k
-            p[has_k] = self.strongest_null.compute_p_values(int(k), correlation[has_k])
+            p_values[has_k] = self.strongest_null.compute_p_values(int(k), correlation[has_k])
         if self.overdispersed_test is None:
-            return p
+            return p_values
         is_overdispersed = candidates.overdispersed
-        q = self.overdispersed_test.compute_q_values(correlation[is_overdispersed])
-        p[is_overdispersed] = np.minimum(p[is_overdispersed], q)
-        return np.asarray(np.minimum(2 * p, 1))
+        q_values = self.overdispersed_test.compute_q_values(correlation[is_overdispersed])
+        p_values[is_overdispersed] = np.minimum(p_values[is_overdispersed], q_values)
+        return np.asarray(np.minimum(2 * p_values, 1))
 
 
 class _FreeSequences:
@@ -233,12 +233,12 @@ class OutputSearch:
         for comparison in range(_MAX_COMPARISONS):
             compared = waiting.take_first_of_each_sign(_MAX_COMPARED // 2)
             motifs, not_compared = self._choose_in_comparison(compared, free, max_motifs)
-            later = waiting.take(waiting.kmers.find_missing(compared.kmers))
+            weaker = waiting.take(waiting.kmers.find_missing(compared.kmers))
             # overdispersed k-mers need not wait: they are added to every comparison again
-            waiting = KmerCandidates.concatenate([not_compared.take(~not_compared.overdispersed), later]).sort()
+            waiting = KmerCandidates.concatenate([not_compared.take(~not_compared.overdispersed), weaker]).sort()
             if motifs or len(waiting) == 0:
-                compared_all = comparison == 0 and len(not_compared) == 0 and len(waiting) == 0
-                return motifs, compared_all
+                is_complete = len(not_compared) == 0 and len(waiting) == 0
+                return motifs, comparison == 0 and is_complete
         return [], False
 
     def _choose_in_comparison(self, candidates: KmerCandidates, free: _FreeSequences, max_motifs: int) -> _Choice:

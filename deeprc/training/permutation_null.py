@@ -35,9 +35,9 @@ class PermutationNull:
         self._sqrt_n_donors = n_donors**0.5
         self._max_strengths = {k: np.zeros(N_PERMUTATIONS) for k in ks}  # of all k-mers, with each permutation
 
-    def add_strongest(self, k: int, largest: NDArray[np.float32]) -> None:
+    def add_strongest(self, k: int, max_correlations: NDArray[np.float32]) -> None:
         """Add the largest absolute correlation of k-mers of k residues with each of the permuted labels, (P,)."""
-        strengths = self._sqrt_n_donors * largest.astype(np.float64)
+        strengths = self._sqrt_n_donors * max_correlations.astype(np.float64)
         self._max_strengths[k] = np.maximum(self._max_strengths[k], strengths)
 
     def compute_p_values(self, k: int, correlation: Floats) -> Floats:

@@ -82,7 +82,7 @@ def make_search_output(
     `output` is its index among those of all tasks. Other parameters are those of `iterate_search_outputs`.
     """
     slices = get_output_slices(tasks)
-    index = next(i for i, part in enumerate(slices) if output < part.stop)
+    index = next(i for i, outputs in enumerate(slices) if output < outputs.stop)
     column = repertoires.labels[:, index]
     outputs_of_task = make_search_outputs(repertoires, tasks[index], slices[index], column)
     return outputs_of_task.take([output - slices[index].start]), _find_known(repertoires, column)
@@ -119,18 +119,23 @@ def iterate_search_outputs(
         Smallest number of donors with a label: a task with fewer is left out. A class is also left out if fewer than 6
         donors belong to it, or fewer than 6 do not.
     """
-    for task, part, column in zip(tasks, get_output_slices(tasks), repertoires.labels.T, strict=True):
-        outputs_of_task = make_search_outputs(repertoires, task, part, column)
-        if outputs_of_task.n_donors >= min_donors:
-            varies = np.ptp(outputs_of_task.labels, axis=0) > 0
-            if task.kind != "regression":
-                n_others, n_members = (
-                    _count_donors(outputs_of_task.donors, outputs_of_task.labels == value) for value in (0, 1)
-                )
-                varies &= np.minimum(n_others, n_members) >= MIN_MEMBERS
-            varying = np.flatnonzero(varies).tolist()
-            for first in range(0, len(varying), _MAX_OUTPUTS):
-                yield outputs_of_task.take(varying[first : first + _MAX_OUTPUTS])
+    for task, outputs, column in zip(tasks, get_output_slices(tasks), repertoires.labels.T, strict=True):
+        outputs_of_task = make_search_outputs(repertoires, task, outputs, column)
+        if outputs_of_task.n_donors < min_donors:
+            continue
+        columns = _find_searched_columns(task, outputs_of_task)
+        for first in range(0, len(columns), _MAX_OUTPUTS):
+            yield outputs_of_task.take(columns[first : first + _MAX_OUTPUTS])
+
+
+def _find_searched_columns(task: Task, outputs_of_task: SearchOutputs) -> list[int]:
+    """Return the columns of labels that vary, and that have enough donors inside and outside of their class."""
+    labels, donors = outputs_of_task.labels, outputs_of_task.donors
+    is_searched = np.ptp(labels, axis=0) > 0
+    if task.kind != "regression":
+        n_members, n_others = _count_donors(donors, labels == 1), _count_donors(donors, labels == 0)
+        is_searched &= np.minimum(n_members, n_others) >= MIN_MEMBERS
+    return np.flatnonzero(is_searched).tolist()
 
 
 def _count_donors(donors: NDArray[np.int64], chosen: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -8,9 +8,9 @@ A training has four phases:
 4. `_choose_final_weights` decides which weights are kept.
 
 A training may be interrupted between any two updates. What later phases need is in `TrainingState` and in the tensors
-of `collect_tensors`. Every random choice of an update depends on the seed and on the index of the update alone, so a
-resumed run makes the same choices. Several processes (ranks) may train together. All make the same calls in the same
-order, and only rank 0 writes files.
+of `collect_tensors`. Every random choice of an update depends on the seed and on its index alone. So a resumed run
+makes the same choices. Several processes (ranks) may train together. All make the same calls in the same order, and
+only rank 0 writes files.
 
 Letters: B repertoires, T outputs, H heads.
 """

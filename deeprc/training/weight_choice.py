@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,14 @@ _MAX_P_VALUE = 0.067
 
 It is that of 1.5 standard errors of many donors, and of 4.7 standard errors of two.
 """
+
+
+class _Candidate(NamedTuple):
+    """Weights that may be kept, the update that made them (0 for the start), and their loss on whole repertoires."""
+
+    weights: StateDict
+    update: int
+    loss: float
 
 
 @dataclass(frozen=True)
@@ -61,8 +70,8 @@ class WeightChoice:
 
         1. If evaluations read samples, the losses of whole validation repertoires decide, see
            `_choose_by_whole_repertoires`. Otherwise the weights of the best update are chosen.
-        2. If there are few validation donors, and the output of the start is a regression, the start is kept unless the
-           chosen weights are clearly better, see `_are_clearly_better`. For the best of many updates often has a lower
+        2. The start is kept if there are few validation donors and its output is a regression, unless the chosen
+           weights are clearly better, see `_are_clearly_better`. The reason: the best of many updates often has a lower
            loss on few donors by chance, and is then worse on new repertoires.
         """
         if self.state.best_update == 0:
@@ -112,39 +121,42 @@ class WeightChoice:
 
         The output is refitted because updates learn from samples, which show less of a signal than whole repertoires.
         """
-        network, least_gain = self.inference.network, self.evaluator.settings.least_gain
-        best_update = self.state.best_update
-        kept, kept_update = self.update_weights, best_update
-        kept_loss = self._measure_loss(kept, best_update, "whole")
+        least_gain, best_update = self.evaluator.settings.least_gain, self.state.best_update
+        kept = self._measure_candidate(self.update_weights, best_update, "whole")
         if self.start_weights:
-            start_loss = self._measure_loss(self.start_weights, 0, "whole")
-            if start_loss <= kept_loss + least_gain:
-                kept, kept_update, kept_loss = self.start_weights, 0, start_loss
-        fitted = False
-        if network.linear_output is not None:
-            network.load_state_dict(self.update_weights)
-            fit_output(self.inference, self.labels, self.evaluator.tasks)
-            ranks.broadcast_tensors(list(network.state_dict().values()))
-            refitted = copy_state(network)
-            fitted = self._measure_loss(refitted, best_update, "fitted") < kept_loss - least_gain
-            if fitted:
-                kept, kept_update = refitted, best_update
-        self.state.history[-1] |= {"best_update": kept_update, "fitted": float(fitted)}
-        return kept
+            start = self._measure_candidate(self.start_weights, 0, "whole")
+            if start.loss <= kept.loss + least_gain:
+                kept = start
+        is_refitted = False
+        if self.inference.network.linear_output is not None:
+            refitted = self._measure_candidate(self._refit_output(), best_update, "fitted")
+            is_refitted = refitted.loss < kept.loss - least_gain
+            if is_refitted:
+                kept = refitted
+        self.state.history[-1] |= {"best_update": kept.update, "fitted": float(is_refitted)}
+        return kept.weights
 
-    def _measure_loss(self, weights: StateDict, update: int, prefix: str) -> float:
-        """Return the loss of weights on whole validation repertoires, and note it in the history's row of an update.
+    def _refit_output(self) -> StateDict:
+        """Return the weights of the best update with an output that is refitted to whole training repertoires."""
+        network = self.inference.network
+        network.load_state_dict(self.update_weights)
+        fit_output(self.inference, self.labels, self.evaluator.tasks)
+        ranks.broadcast_tensors(list(network.state_dict().values()))
+        return copy_state(network)
 
-        In the row, the names of all metrics begin with the prefix. Weights whose loss is not finite are no candidates:
-        their loss is infinite, and nothing is noted.
+    def _measure_candidate(self, weights: StateDict, update: int, prefix: str) -> _Candidate:
+        """Return weights with their loss on whole validation repertoires; note it in the history's row of an update.
+
+        In the row, the names of all metrics begin with the prefix. If the loss is not finite, it becomes infinite, and
+        nothing is noted.
         """
         self.inference.network.load_state_dict(weights)
         loss, monitored = self.evaluator.compute_whole_loss(self.inference.network)
         if not np.isfinite(loss):
-            return float("inf")
+            return _Candidate(weights, update, float("inf"))
         row = next(row for row in reversed(self.state.history) if row["update"] == update)
         row |= {f"{prefix}_{name}": value for name, value in {"validation_loss": loss, **monitored}.items()}
-        return loss
+        return _Candidate(weights, update, loss)
 
 
 def copy_state(network: DeepRC) -> StateDict:

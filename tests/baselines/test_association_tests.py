@@ -57,7 +57,7 @@ def test_phi_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("n_positive", "n_repertoires"), COHORTS)
-def test_fishers_exact_test(n_positive: int, n_repertoires: int) -> None:
+def test_p_values_are_those_of_scipys_fisher_test(n_positive: int, n_repertoires: int) -> None:
     a, n = pairs(n_positive, n_repertoires).T
     found = compute_fisher_p_values(a, n, n_positive, n_repertoires)
     for i in range(len(a)):
@@ -66,7 +66,7 @@ def test_fishers_exact_test(n_positive: int, n_repertoires: int) -> None:
         assert found[i] == pytest.approx(expected, rel=1e-10)
 
 
-def test_fishers_exact_test_of_a_large_cohort() -> None:
+def test_p_values_of_a_large_cohort_are_those_of_scipy() -> None:
     """The hypergeometric distribution's survival function; the smallest values are precise."""
     rng = np.random.default_rng(0)
     n = rng.integers(1, 642, 300)
@@ -91,7 +91,7 @@ def test_carriers_needed_are_the_p_values(n_positive: int, n_repertoires: int) -
         np.testing.assert_array_equal(a >= needed[i, n], p_values < thresholds[i])
 
 
-def test_published_p_values(real_data) -> None:
+def test_p_values_are_the_published_ones(real_data) -> None:
     """Emerson et al. 2017, supplementary table 2: 164 sequences in 289 CMV+ and 352 CMV- donors."""
     table = read_associated_sequences(real_data / "emerson2017/ng.3822-S3.xlsx")
     positive, negative = (table[f"Incidence in CMV{sign} subjects"].to_numpy() for sign in "+-")
@@ -104,7 +104,7 @@ def test_published_p_values(real_data) -> None:
 
 
 @pytest.mark.parametrize(("alpha", "beta"), [(0.5, 0.5), (1, 1), (3.5, 2e4), (99, 101), (2e3, 3e6), (1e-3, 50)])
-def test_log_pmf(alpha: float, beta: float) -> None:
+def test_the_log_pmf_is_that_of_scipy(alpha: float, beta: float) -> None:
     n = np.array([0, 1, 5, 40, 1000, 150_000, 150_000])
     k = np.array([0, 1, 2, 0, 30, 12, 150_000])
     expected = stats.betabinom.logpmf(k, n, alpha, beta)
@@ -215,7 +215,7 @@ def test_rank_sums_against_scipy() -> None:
     assert (critical[:, [0, 40]] > ranks.sum()).all()
 
 
-def test_q_values_against_scipy() -> None:
+def test_q_values_are_those_of_scipy() -> None:
     p = np.random.default_rng(1).random(50) ** 3
     expected = stats.false_discovery_control(p)
     np.testing.assert_allclose(adjust_by_benjamini_hochberg(p, 50), expected)

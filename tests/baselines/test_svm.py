@@ -66,7 +66,7 @@ def test_new_repertoires_with_a_motif_have_higher_scores(cohort_factory: Callabl
 
 @pytest.mark.parametrize("n_positive", [1, 9, 20, 31])
 @pytest.mark.parametrize("cost", [1e-6, 1e-3, 0.015, 0.03, 0.2, 1.0, 3.0, 1e6])
-def test_the_conditions_of_the_optimum(n_positive: int, cost: float) -> None:
+def test_the_solution_fulfils_the_conditions_of_the_optimum(n_positive: int, cost: float) -> None:
     rng = np.random.default_rng(n_positive)
     rows = rng.gamma(0.3, 1, (40, 50)).astype(np.float32)
     kernel = compute_cross_kernel(rows, rows, "minmax")

@@ -83,7 +83,7 @@ def test_the_compiled_hash_is_the_readable_one() -> None:
         assert hash_repertoire(repertoire).tolist() == hash_with_gene_names(sequences).tolist()
 
 
-def test_fingerprints_of_many_sequences() -> None:
+def test_fingerprints_sample_the_smallest_hashes_and_the_largest_counts() -> None:
     rng = np.random.default_rng(0)
     hashes = rng.integers(0, 2**64, 20_000, np.uint64)
     counts = rng.geometric(0.01, 20_000).astype(np.uint32)
@@ -152,7 +152,7 @@ def test_a_report_whose_numbers_contradict_each_other_is_left_out(tmp_path: Path
     check_dataset(dataset, targets=["status"])
 
 
-def test_a_cohort_without_genes_reports_or_a_sheet(tmp_path: Path) -> None:
+def test_a_cohort_without_reports_and_ids_is_checked(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     metadata = pd.DataFrame({"status": ["a", "b"] * 15})
     dataset = write_cohort(tmp_path / "c.h5", [random_sequences(rng, 30 + i) for i in range(30)], metadata)

@@ -36,11 +36,11 @@ def sharing(cohort: Cohort, within: int, across: int, *, n_within: int = 100) ->
     cohort.tables["hd3"] = pd.concat([second.iloc[100 - within :], fresh["hd3"].iloc[within:]])
 
 
-def test_a_paired_design_in_order(tmp_path: Path) -> None:
+def test_a_paired_design_without_swaps_has_no_finding(tmp_path: Path) -> None:
     assert CODE not in codes(paired().write(tmp_path).check())
 
 
-def test_swapped_samples_of_one_subject(tmp_path: Path) -> None:
+def test_swapped_samples_of_one_subject_are_found(tmp_path: Path) -> None:
     cohort = paired()
     cohort.sheet.loc[[5, 7], "status"] = ["control", "case"]
     found = cohort.write(tmp_path).check()
@@ -102,7 +102,7 @@ def comparison(within: tuple[int, int, int], across: tuple[int, int, int], n_acr
     return ClassComparison("target", "subject", ("a", "b"), ("x", "y"), *pairs, n_across)
 
 
-def test_the_chance_of_so_many_in_common() -> None:
+def test_p_values_of_shared_sequences_by_hand() -> None:
     """Of 24 in common, 22 or more fall to one of two equal pairs with (276 + 24 + 1) / 2^24."""
     assert comparison((2, 100, 100), (22, 100, 100)).p_value == pytest.approx(301 / 2**24)
     assert comparison((2, 100, 100), (22, 100, 100), n_across=5).p_value == pytest.approx(5 * 301 / 2**24)

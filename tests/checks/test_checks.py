@@ -168,7 +168,7 @@ def test_every_bad_file_is_listed_and_the_others_are_checked(tmp_path, cohort):
     assert not found.ok
 
 
-def test_rows_and_files_without_the_other(tmp_path, cohort):
+def test_a_row_without_a_file_and_a_file_without_a_row_are_errors_unless_allowed(tmp_path, cohort):
     cohort.write(tmp_path)
     (tmp_path / "files" / "hd3.tsv").rename(tmp_path / "files" / "other.tsv")
     found = cohort.check()
@@ -189,14 +189,14 @@ def test_rows_that_are_left_out_do_not_count(tmp_path, cohort):
     assert message == "target 'status': fewer than 15 repertoires in 2 classes: 'control' (9), 'case' (0)"
 
 
-def test_not_one_file_that_matches_is_an_error_in_any_case(tmp_path, cohort):
+def test_no_matching_file_is_an_error_even_if_missing_files_are_allowed(tmp_path, cohort):
     cohort.sheet["repertoire_id"] = [f"x{number}" for number in range(12)]
     found = cohort.write(tmp_path).check(allow_missing=True)
     assert codes(found, "error") == ["row-without-file"]
     assert found.report.repertoires == ()
 
 
-def test_two_files_for_one_row(tmp_path, cohort):
+def test_two_files_for_one_row_are_an_error(tmp_path, cohort):
     cohort.write(tmp_path)
     (tmp_path / "files" / "hd3.txt").write_text((tmp_path / "files" / "hd3.tsv").read_text())
     found = cohort.check()
@@ -205,14 +205,14 @@ def test_two_files_for_one_row(tmp_path, cohort):
     assert found.report is None
 
 
-def test_a_sheet_that_cannot_be_read(tmp_path, cohort):
+def test_a_sheet_that_names_a_repertoire_twice_is_an_error(tmp_path, cohort):
     cohort.sheet = pd.concat([cohort.sheet, cohort.sheet.iloc[[0]]])
     found = cohort.write(tmp_path).check()
     assert codes(found) == ["unreadable-sheet"]
     assert "rows 2 and 14 have the same repertoire_id 'hd0'" in found.findings[0].message
 
 
-def test_an_empty_repertoire(tmp_path, cohort):
+def test_an_empty_repertoire_is_an_error_unless_allowed(tmp_path, cohort):
     cohort.tables["hd5"]["productive"] = "F"
     cohort.write(tmp_path)
     message = only(cohort.check(), "empty-repertoire").message
@@ -224,7 +224,7 @@ def test_an_empty_repertoire(tmp_path, cohort):
 # -- chains, species, genes -------------------------------------------------------------------------------------------
 
 
-def test_mixed_chains(tmp_path, cohort):
+def test_two_chains_are_an_error_unless_one_is_chosen(tmp_path, cohort):
     alpha = cohort.tables["hd2"].iloc[:9].copy()
     alpha["v_call"], alpha["j_call"] = "TRAV1-2", "TRAJ33"
     cohort.tables["hd2"] = pd.concat([cohort.tables["hd2"], alpha])
@@ -237,7 +237,7 @@ def test_mixed_chains(tmp_path, cohort):
 
 
 @pytest.mark.parametrize(("n", "severity"), [(2, None), (4, "warning"), (200, "error")])
-def test_genes_that_contradict_the_chain(tmp_path, cohort, n, severity):
+def test_genes_that_contradict_the_chain_are_a_warning_or_if_many_an_error(tmp_path, cohort, n, severity):
     cohort.tables["hd2"] = cohort.repertoire(200)
     cohort.tables["hd2"]["productive"] = "T"
     for table in cohort.tables.values():
@@ -255,7 +255,7 @@ def test_v_genes_that_two_chains_share_contradict_neither(tmp_path, cohort):
     assert "chain-contradiction" not in codes(cohort.write(tmp_path).check())
 
 
-def test_mice_among_humans_and_mice_alone(tmp_path, cohort):
+def test_mice_among_humans_are_an_error_and_mice_alone_a_note(tmp_path, cohort):
     cohort.tables["hd2"]["v_call"] = "TRBV13-2"  # no human gene
     cohort.write(tmp_path)
     finding = only(cohort.check(), "mixed-species")
@@ -269,7 +269,7 @@ def test_mice_among_humans_and_mice_alone(tmp_path, cohort):
     assert "unknown-genes" not in codes(alone, "warning", "note")
 
 
-def test_single_mouse_genes(tmp_path, cohort):
+def test_a_single_mouse_gene_is_a_warning(tmp_path, cohort):
     cohort.tables["hd2"] = cohort.repertoire(200)
     cohort.tables["hd2"].loc[3, ["v_call", "productive"]] = "TRBV13-2", "T"
     finding = only(cohort.write(tmp_path).check(), "mouse-genes")
@@ -277,7 +277,7 @@ def test_single_mouse_genes(tmp_path, cohort):
     assert finding.message.startswith("1 sequences have genes that only mice have (TRBV13-2)")
 
 
-def test_names_that_are_no_genes(tmp_path, cohort):
+def test_names_that_are_no_genes_are_a_warning(tmp_path, cohort):
     cohort.tables["hd2"]["v_call"] = "Vbeta 8.1 (BD)"
     finding = only(cohort.write(tmp_path).check(), "unknown-genes")
     assert finding.severity == "warning"
@@ -285,7 +285,7 @@ def test_names_that_are_no_genes(tmp_path, cohort):
     assert finding.repertoires == ("hd2",)
 
 
-def test_genes_that_one_file_lacks(tmp_path, cohort):
+def test_genes_that_one_file_lacks_are_a_warning(tmp_path, cohort):
     cohort.tables["hd2"]["j_call"] = ""
     finding = only(cohort.write(tmp_path).check(), "missing-genes")
     assert (finding.repertoires, finding.column) == (("hd2",), "j_call")
@@ -294,14 +294,14 @@ def test_genes_that_one_file_lacks(tmp_path, cohort):
 # -- counts, sizes ----------------------------------------------------------------------------------------------------
 
 
-def test_files_without_counts(tmp_path, cohort):
+def test_a_cohort_without_counts_is_a_note(tmp_path, cohort):
     cohort.tables = {name: table.drop(columns="duplicate_count") for name, table in cohort.tables.items()}
     found = cohort.write(tmp_path).check()
     assert only(found, "no-counts").severity == "note"
     assert not {"counts-all-one", "missing-counts"} & set(codes(found, "note", "warning"))
 
 
-def test_one_file_without_counts(tmp_path, cohort):
+def test_counts_that_some_files_lack_are_a_warning(tmp_path, cohort):
     cohort.tables["hd2"] = cohort.tables["hd2"].drop(columns="duplicate_count")
     cohort.tables["hd3"]["duplicate_count"] = cohort.tables["hd3"]["duplicate_count"].astype(object)
     cohort.tables["hd3"].loc[:4, "duplicate_count"] = ""
@@ -310,7 +310,7 @@ def test_one_file_without_counts(tmp_path, cohort):
     assert finding.repertoires == ("hd2", "hd3")
 
 
-def test_counts_of_another_column(tmp_path, cohort):
+def test_counts_from_different_columns_are_found(tmp_path, cohort):
     cohort.tables["hd2"] = cohort.tables["hd2"].rename(columns={"duplicate_count": "consensus_count"})
     assert (
         "'consensus_count' in 1 repertoire: hd2"
@@ -318,7 +318,7 @@ def test_counts_of_another_column(tmp_path, cohort):
     )
 
 
-def test_cells_are_counts(tmp_path, cohort):
+def test_cells_are_counts_so_nothing_is_missing(tmp_path, cohort):
     cohort.tables = {name: table.drop(columns="duplicate_count") for name, table in cohort.tables.items()}
     for table in cohort.tables.values():
         table["cell_id"] = [f"cell{number}" for number in range(len(table))]
@@ -326,7 +326,7 @@ def test_cells_are_counts(tmp_path, cohort):
     assert not {"no-counts", "missing-counts", "counts-all-one"} & set(codes(found, "warning", "note"))
 
 
-def test_odd_counts(tmp_path, cohort):
+def test_counts_that_are_one_rounded_dominant_or_too_large_are_found(tmp_path, cohort):
     cohort.tables["hd1"]["duplicate_count"] = 1
     cohort.tables["hd2"]["duplicate_count"] = cohort.tables["hd2"]["duplicate_count"] / 1000
     cohort.tables["hd3"].loc[0, ["duplicate_count", "productive"]] = 100_000, "T"
@@ -344,7 +344,7 @@ def test_counts_that_are_one_everywhere_are_a_note(tmp_path, cohort):
     assert only(cohort.write(tmp_path).check(), "counts-all-one").severity == "note"
 
 
-def test_a_small_repertoire(tmp_path, cohort):
+def test_a_repertoire_much_smaller_than_the_others_is_found(tmp_path, cohort):
     cohort.tables["hd2"] = cohort.tables["hd2"].iloc[:3]
     finding = only(cohort.write(tmp_path).check(), "small-repertoire")
     assert finding.repertoires == ("hd2",)
@@ -355,7 +355,7 @@ def test_sizes_that_are_spread_widely_are_not_small(tmp_path, cohort):
     assert "small-repertoire" not in codes(cohort.write(tmp_path).check())
 
 
-def test_a_drop_rate_unlike_the_rest(tmp_path, cohort):
+def test_a_drop_rate_unlike_the_rest_is_found(tmp_path, cohort):
     cohort.tables["hd2"].loc[::2, "productive"] = "F"
     finding = only(cohort.write(tmp_path).check(), "odd-drop-rate")
     assert finding.repertoires == ("hd2",)
@@ -372,7 +372,7 @@ def test_rows_of_another_chain_do_not_change_the_drop_rate_of_this_chain(tmp_pat
     assert finding.message.startswith("rows dropped as 'other_locus': ")
 
 
-def test_junctions_of_different_columns(tmp_path, cohort):
+def test_junctions_from_different_columns_are_a_note(tmp_path, cohort):
     cohort.tables["hd2"] = cohort.tables["hd2"].rename(columns={"junction_aa": "cdr3_aa"})
     assert only(cohort.write(tmp_path).check(), "different-junctions").severity == "note"
 
@@ -380,7 +380,7 @@ def test_junctions_of_different_columns(tmp_path, cohort):
 # -- content ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_same_repertoire_under_two_names(tmp_path, cohort):
+def test_the_same_repertoire_under_two_names_is_an_error(tmp_path, cohort):
     cohort.tables["hd7"] = cohort.tables["hd2"].sample(frac=1, random_state=0)
     found = cohort.write(tmp_path).check()
     finding = only(found, "same-content")
@@ -397,7 +397,7 @@ def test_one_count_that_differs_is_not_the_same_but_similar(tmp_path, cohort):
     assert only(found, "similar-content").repertoires == ("hd2", "hd7")
 
 
-def test_a_contaminated_repertoire_of_another_subject(tmp_path, cohort):
+def test_a_contaminated_repertoire_is_found_unless_the_subject_is_the_same(tmp_path, cohort):
     spilled = cohort.tables["hd2"].iloc[:30]
     cohort.tables["hd7"] = pd.concat([cohort.tables["hd7"], spilled])
     cohort.write(tmp_path)
@@ -519,7 +519,7 @@ def test_hashes_know_residues_and_gene_names_but_not_their_codes():
 # -- subjects and labels ----------------------------------------------------------------------------------------------
 
 
-def test_subjects_with_several_repertoires(tmp_path, cohort):
+def test_subjects_with_several_repertoires_are_a_warning_unless_grouped(tmp_path, cohort):
     cohort.sheet["subject_id"] = [f"p{number // 2}" for number in range(12)]
     cohort.sheet["status"] = np.repeat(["case", "control"], 6)
     cohort.write(tmp_path)
@@ -539,7 +539,7 @@ def test_a_subject_that_is_called_none_is_not_an_unknown_one(tmp_path, cohort):
     assert only(found, "subject-in-both-classes").repertoires == ("hd3", "hd4")
 
 
-def test_a_subject_under_both_classes(tmp_path, cohort):
+def test_one_subject_in_both_classes_is_a_warning(tmp_path, cohort):
     cohort.sheet["subject_id"] = [f"p{number // 2}" for number in range(12)]
     cohort.sheet["status"] = ["case"] * 5 + ["control"] * 7  # p2 is both
     finding = only(cohort.write(tmp_path).check(), "subject-in-both-classes")
@@ -559,7 +559,7 @@ def test_classes_that_were_left_out_are_not_missing(tmp_path, cohort):
     assert only(found, "missing-labels").severity == "note"
 
 
-def test_labels_that_are_missing_or_few(tmp_path, cohort):
+def test_missing_labels_and_small_classes_are_found(tmp_path, cohort):
     cohort.sheet["status"] = ["case", "case", *["control"] * 8, None, "n/a"]
     found = cohort.write(tmp_path).check()
     assert only(found, "missing-labels").repertoires == ("hd10", "hd11")
@@ -583,7 +583,7 @@ def test_one_class_is_an_error_and_a_column_that_is_not_there_is_wrong_usage(tmp
         cohort.check(group_by="who")
 
 
-def test_labels_that_look_alike(tmp_path, cohort):
+def test_labels_that_look_alike_are_found(tmp_path, cohort):
     cohort.sheet["status"] = ["Case", "case", "case", "control", "contrl", *["control"] * 7]
     found = cohort.write(tmp_path).check(targets=["status:multiclass"])
     assert only(found, "similar-labels").message == (
@@ -620,7 +620,7 @@ def test_spellings_that_the_target_joins_are_no_finding(tmp_path, cohort):
         ("mild", "mold", False),
     ],
 )
-def test_which_labels_look_alike(first, second, alike):
+def test_labels_look_alike_if_spelling_or_one_typo_separates_them(first, second, alike):
     assert _are_alike(first, second, 1) is alike
 
 
@@ -781,7 +781,7 @@ def test_whether_a_column_holds_categories_depends_on_the_subjects_that_the_user
     ]
 
 
-def test_three_classes_and_numbers(tmp_path):
+def test_size_predicts_one_of_three_classes_and_the_half_of_a_number(tmp_path):
     cohort = Cohort(n=45, n_sequences=40)
     cohort.sheet["grade"] = np.resize(["low", "mid", "high"], 45)
     for number in range(2, 45, 3):
@@ -815,7 +815,7 @@ def test_every_code_is_explained_in_the_docs():
 
 
 @pytest.mark.slow
-def test_covidtcrs_without_subjects(real_data, tmp_path):
+def test_covidtcrs_without_subjects_warns_of_v_genes(real_data, tmp_path):
     """Without the columns of patients, each sample counts, and the use of V genes is a warning."""
     folder = real_data / "covidtcrs"
     sheet = pd.read_csv(folder / "metadata_TRB_10umi_filter_MiXCR_to_VDJtools.txt", sep="\t")
@@ -831,7 +831,7 @@ def test_covidtcrs_without_subjects(real_data, tmp_path):
 
 
 @pytest.mark.slow
-def test_covidtcrs(real_data):
+def test_covidtcrs_has_the_findings_that_are_known(real_data):
     folder = real_data / "covidtcrs"
     sheet = folder / "metadata_TRB_10umi_filter_MiXCR_to_VDJtools.txt"
     found = check_cohort([folder], sheet, targets=["T-cell_type"], options=ReadingOptions(allow_missing=True))

@@ -54,7 +54,7 @@ def test_nothing_is_left_out_without_an_association() -> None:
     assert choose(sheet, label).tolist() == list(range(120))
 
 
-def test_numbers_and_several_columns() -> None:
+def test_no_column_predicts_the_label_after_adjusting_for_several() -> None:
     sheet, label = make_sheet(1000, share=0.7)
     kept = choose(sheet, label, "age", "site")
     assert roc_auc_score(label, sheet["age"]) > 0.65
@@ -64,7 +64,7 @@ def test_numbers_and_several_columns() -> None:
     assert 300 < len(kept) < 600
 
 
-def test_classes_and_quarters_of_numbers() -> None:
+def test_several_classes_are_independent_of_a_column_after_adjusting() -> None:
     rng = np.random.default_rng(1)
     strata = rng.integers(0, 4, 800)
     site = np.where(rng.random(800) < 0.5, strata, rng.integers(0, 4, 800))

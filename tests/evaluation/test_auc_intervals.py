@@ -83,7 +83,7 @@ def test_variance_factor_is_that_of_smaller_classes() -> None:
         assert abs(0.8 - theta) == pytest.approx(distance, rel=1e-5)
 
 
-def test_overlap_of_training_sets() -> None:
+def test_overlap_of_training_sets_by_hand() -> None:
     assert [compute_overlap_factor(n) for n in (1, 2, 5)] == [1.0, 3.0, 2.25]
 
 

@@ -181,7 +181,7 @@ def test_one_repertoire_of_a_class_has_no_variance() -> None:
     assert np.isnan(covariance).all()
 
 
-def test_the_paired_test_by_the_formula() -> None:
+def test_the_paired_test_equals_the_formula() -> None:
     predictions = random_predictions({"a": 1.5, "b": 0.8}, folds=3)
     differences, variances = [], []
     for _, part in predictions.groupby("fold"):
@@ -281,7 +281,7 @@ def test_permutations_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.slow
-def test_permutation_p_values_under_the_null(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_permutation_p_values_are_uniform_without_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     """One positive per fold, so that DeLong's variance does not exist."""
     monkeypatch.setattr("deeprc.evaluation.auc_comparison._PERMUTATIONS", 199)
     rng = np.random.default_rng(3)
@@ -294,7 +294,7 @@ def test_permutation_p_values_under_the_null(monkeypatch: pytest.MonkeyPatch) ->
     assert 0.4 < np.mean(p_values) < 0.6
 
 
-def test_identical_scores() -> None:
+def test_identical_scores_have_no_difference() -> None:
     predictions = random_predictions({"a": 1.0})
     both = pd.concat([predictions, predictions.assign(method="b")])
     found = row_of(compare(both, [A, B]), "b")
@@ -495,5 +495,5 @@ def test_verdict_of_a_control_that_is_not_complete() -> None:
     assert "on the folds that both have" in line
 
 
-def test_p_values_as_text() -> None:
+def test_p_values_have_two_digits_as_text() -> None:
     assert [format_p_value(p) for p in (1e-9, 0.0321, 0.412, 1.0, math.nan)] == ["<0.001", "0.032", "0.41", "1.00", "-"]

@@ -121,7 +121,7 @@ def test_a_fold_of_one_class_and_no_folds_have_no_curve() -> None:
     assert list(nothing) == ["fold", "x", "y"]
 
 
-def test_table_of_all_curves() -> None:
+def test_the_table_has_the_points_of_every_curve() -> None:
     predictions = random_predictions(("a", "b"))
     table = make_curves_table(predictions, [B, A])
     assert list(table) == ["method", "fold", "curve", "x", "y"]
@@ -169,7 +169,7 @@ def test_without_matplotlib_the_error_says_what_to_install(tmp_path: Path, monke
 
 @pytest.mark.slow
 @needs_matplotlib
-def test_pictures_of_every_method_and_of_all(tmp_path: Path) -> None:
+def test_every_method_and_all_together_get_pictures(tmp_path: Path) -> None:
     odd, absent = MethodInfo("x:Y/z", "Ψ % & <own>", "control"), MethodInfo("none", "None", "truth")
     predictions = random_predictions(("a", "b", "x:Y/z"))
     paths = draw_curves(predictions, [A, B, odd, absent], tmp_path / "new" / "curves")

@@ -79,7 +79,7 @@ def test_a_perfect_order_has_no_interval(sign: int) -> None:
 @pytest.mark.parametrize("n", [6, 9, 15, 30])
 @pytest.mark.parametrize("heavy", [False, True], ids=["normal", "heavy"])
 @pytest.mark.parametrize("rho", [0.5, 0.8])
-def test_coverage(n: int, heavy: bool, rho: float) -> None:
+def test_intervals_cover_the_truth_as_often_as_their_docstrings_say(n: int, heavy: bool, rho: float) -> None:
     """The docstrings' figures: predictions are right but for their errors, as those of a calibrated model are."""
     rng = np.random.default_rng([n, heavy, int(10 * rho)])
 

@@ -72,7 +72,7 @@ def test_regression_metrics_by_hand() -> None:
     assert found["loss"] == pytest.approx(0.5 * (0 + 1) / 2)
 
 
-def test_no_labels() -> None:
+def test_without_labels_there_are_no_metrics() -> None:
     found = compute_task_metrics(
         torch.zeros(2, 1), torch.full((2, 1), math.nan), [Task("t", "t", "binary", ("0", "1"))]
     )

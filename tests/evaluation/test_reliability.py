@@ -47,7 +47,7 @@ def test_calibration_error_by_hand() -> None:
     assert np.isnan(compute_calibration_error(label[:9], probability[:9]))
 
 
-def test_a_bin_of_one_repertoire() -> None:
+def test_the_calibration_error_of_a_bin_of_one_repertoire_by_hand() -> None:
     """10 repertoires, two bins: nine of 0.1 that are 0, and one of 0.9 that is 0."""
     label, probability = np.zeros(10), np.array([0.1] * 9 + [0.9])
     bins = compute_calibration_bins(label, probability)

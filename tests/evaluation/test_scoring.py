@@ -64,7 +64,7 @@ def class_predictions(strengths: dict[str, float], n: int = 18, folds: int = 3, 
     return pd.concat(parts, ignore_index=True)
 
 
-def test_limits_of_few_repertoires_and_of_each_verdict() -> None:
+def test_few_repertoires_and_verdicts_begin_at_their_limits() -> None:
     assert (are_few_repertoires("binary", FEW_IN_CLASS - 1), are_few_repertoires("binary", FEW_IN_CLASS)) == (
         True,
         False,
@@ -99,7 +99,7 @@ def test_r2_is_that_of_all_folds_together() -> None:
     assert mae == pytest.approx((part["label"] - part["prediction"]).abs().mean())
 
 
-def test_random_signs_against_all_signs() -> None:
+def test_random_signs_agree_with_all_signs() -> None:
     rng = np.random.default_rng(2)
     label = rng.normal(size=8)
     first, second = label + 0.4 * rng.normal(size=8), label + 0.9 * rng.normal(size=8)
@@ -215,7 +215,7 @@ class Mean(RegressorMixin, BaseEstimator):
 
 
 @pytest.mark.slow
-def test_a_benchmark_of_numbers(
+def test_a_benchmark_of_numbers_measures_r2(
     cohort: RepertoireDataset, preset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     methods = {"logistic": None, "knn-minmax": None, "repertoire-size": None, "mean": Mean()}
@@ -254,7 +254,9 @@ def test_a_benchmark_of_numbers(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_pictures")
-def test_a_benchmark_of_several_classes(cohort: RepertoireDataset, preset: Path, tmp_path: Path) -> None:
+def test_a_benchmark_of_several_classes_measures_the_macro_auc(
+    cohort: RepertoireDataset, preset: Path, tmp_path: Path
+) -> None:
     names = ("logistic", "svm-minmax", "knn-minmax", "v-gene-usage", "sheet-columns")
     folder = tmp_path / "out"
     asked = {"target": "grade:multiclass", "methods": names, "output": folder}
@@ -273,7 +275,7 @@ def test_a_benchmark_of_several_classes(cohort: RepertoireDataset, preset: Path,
 
 
 @pytest.mark.slow
-def test_deeprc_in_a_benchmark_of_each_kind(cohort: RepertoireDataset, tmp_path: Path) -> None:
+def test_deeprc_predicts_numbers_and_classes_in_a_benchmark(cohort: RepertoireDataset, tmp_path: Path) -> None:
     preset = tmp_path / "preset.yaml"
     preset.write_text(
         "deeprc:\n  fixed:\n    device: cpu\n"

@@ -74,6 +74,6 @@ def test_a_trait_of_donors_with_many_repertoires_is_a_control() -> None:
     assert select_control_columns(table, parse_tasks(["status=sick"], table)).read == ["age"]
 
 
-def test_a_number_in_other_words() -> None:
+def test_a_column_is_left_out_if_the_target_is_its_multiple() -> None:
     table = TABLE.assign(months=12.0 * TABLE["batch"])
     assert "batch" in select_control_columns(table, parse_tasks(["months:regression"], table)).target_like

@@ -174,7 +174,7 @@ def test_regression_is_stratified_by_quartile() -> None:
         ({"group_by": "one"}, "makes 1 groups; expected at least `folds=5`"),
     ],
 )
-def test_impossible_splits(arguments: dict[str, object], message: str) -> None:
+def test_impossible_splits_are_refused(arguments: dict[str, object], message: str) -> None:
     metadata = cohort()
     tasks = parse_tasks(["status"], metadata)
     if arguments.get("group_by") == "one":

@@ -11,7 +11,7 @@ from deeprc.evaluation.strata import compute_stratified_auc, find_strata_columns
 from deeprc.tasks import parse_tasks
 
 
-def test_a_hand_computed_example() -> None:
+def test_the_auc_within_batches_by_hand() -> None:
     """Batch a: positives 3 and 1, negatives 2 and 0 (3 of 4 pairs); batch b: 5 against 9 (0 of 1); c has one class."""
     values = ["a", "a", "a", "a", "b", "b", "c", None, "a"]
     label = np.array([1, 1, 0, 0, 1, 0, 1, 0, np.nan])

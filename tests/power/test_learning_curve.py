@@ -36,8 +36,8 @@ from deeprc.power.learning_curve import (
 )
 from deeprc.power.resampling import (
     FoldScores,
+    _compute_sample_aucs,
     _compute_spread_factor,
-    _compute_weighted_aucs,
     average_aucs,
     compute_p_value,
 )
@@ -106,20 +106,20 @@ def test_the_smallest_class_of_all_draws_counts_also_if_it_is_absent() -> None:
     whole = replace(whole, groups=np.r_[donors, np.arange(60, 460 - len(donors))])
     labels, fold_of = np.r_[donors % 2, np.ones(400 - len(donors), np.int64)], whole.donors // 2 % 5
     whole = replace(whole, folds=replace(whole.folds, labels=labels, fold_of=fold_of))
-    by_draw = [_count_smallest_class(whole, 0.25, n_draws=n) for n in (1, 2, 8)]
-    assert by_draw[0] >= by_draw[1] >= by_draw[2]
-    assert by_draw[2] < by_draw[0]
+    plans = [replace(whole, share=0.25, draw=draw) for draw in range(8)]
+    of_one, of_two, of_eight = (_count_smallest_class(plans[:n]) for n in (1, 2, 8))
+    assert of_one >= of_two >= of_eight != of_one
     one_class = replace(whole, folds=replace(whole.folds, labels=np.zeros(400, np.int64)))
-    assert _count_smallest_class(one_class, 0.25, n_draws=1) == 0
+    assert _count_smallest_class([replace(one_class, share=0.25)]) == 0
 
 
-def test_repertoires_that_count_several_times() -> None:
+def test_repertoires_that_were_drawn_several_times_count_as_often() -> None:
     rng = np.random.default_rng(0)
     labels, scores = rng.integers(0, 2, 40), rng.integers(0, 9, 40) / 3
-    times = rng.integers(0, 4, (3, 40))
-    expected = [roc_auc_score(np.repeat(labels, own), np.repeat(scores, own)) for own in times]
-    np.testing.assert_allclose(_compute_weighted_aucs(labels, scores, times), expected)
-    assert np.isnan(_compute_weighted_aucs(np.ones(4, np.int64), np.arange(4.0), np.ones((1, 4), np.int64))).all()
+    n_drawn = rng.integers(0, 4, (3, 40))
+    expected = [roc_auc_score(np.repeat(labels, own), np.repeat(scores, own)) for own in n_drawn]
+    np.testing.assert_allclose(_compute_sample_aucs(labels, scores, n_drawn), expected)
+    assert np.isnan(_compute_sample_aucs(np.ones(4, np.int64), np.arange(4.0), np.ones((1, 4), np.int64))).all()
 
 
 def test_draws_that_differ_widen_intervals_by_hand() -> None:

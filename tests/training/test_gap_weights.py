@@ -270,7 +270,7 @@ def test_sequences_of_an_earlier_motif_do_not_count_again(tmp_path: Path) -> Non
     assert weigh_gaps([motif("SFEN"), motif("SF.N")], labelled, TASKS)[1].gap_weights == ((),)
 
 
-def test_several_targets_missing_labels_donors_and_the_other_direction(tmp_path: Path) -> None:
+def test_weights_are_those_of_the_motifs_class_donors_and_direction_alone(tmp_path: Path) -> None:
     """What a motif of the second target's class gets is what a fold with that class alone gives."""
     rng = np.random.default_rng(5)
     background, equal = np.full(20, 0.02), np.full(20, 0.05)
@@ -302,7 +302,7 @@ def test_the_best_residues_are_named() -> None:
     assert describe_gaps(motif("SF.N")) == ""
 
 
-def test_motifs_without_gaps_and_no_motifs(tmp_path: Path) -> None:
+def test_motifs_without_gaps_stay_as_they_are(tmp_path: Path) -> None:
     labelled = make_labelled(write_gapped(tmp_path / "c.h5", 24, any_letter=True))
     assert weigh_gaps([], labelled, TASKS) == []
     assert weigh_gaps([motif("SFEN")], labelled, TASKS) == [motif("SFEN")]

@@ -13,7 +13,7 @@ from deeprc.training.kmer_correlations import correlate, standardise
 from deeprc.training.kmer_frequencies import (
     BlockSequences,
     SparseFrequencies,
-    _BlockCounting,
+    _BlockCounter,
     find_longer_spacings,
     iterate_frequencies,
 )
@@ -57,8 +57,8 @@ def test_a_repertoire_may_have_more_occurrences_than_floats_of_32_bits_can_count
     residues[-1] = AMINO_ACIDS.index("C")
     sequences = BlockSequences(residues, np.array([0, n + 1]), np.array([0, 1]))
     spacings, memory = [(0, 2), (0, 1, 2)], np.empty(20**3, np.float32)
-    counting = _BlockCounting(sequences, np.zeros(1, bool), spacings, find_longer_spacings(spacings), memory)
-    counted = {index: (float(frequencies[0, 0]), float(frequencies[0, 1])) for index, frequencies in counting.count(1)}
+    counter = _BlockCounter(sequences, np.zeros(1, bool), spacings, find_longer_spacings(spacings), memory)
+    counted = {index: (float(frequencies[0, 0]), float(frequencies[0, 1])) for index, frequencies in counter.count(1)}
     assert counted == dict.fromkeys((0, 1), (2**24 + 4, 1))
 
 
@@ -107,7 +107,9 @@ def test_passes_and_blocks_change_nothing(
 
 
 @pytest.mark.parametrize("block", [128, 3])
-def test_occurrences_by_text(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+def test_occurrences_are_those_of_a_search_in_texts(
+    cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
     monkeypatch.setattr(kmer_frequencies, "_MAX_REPERTOIRES", block)
     texts = ["W.W", "WH", "HW"]
     code = np.array([AMINO_ACIDS.index(text[0]) * 20 + AMINO_ACIDS.index(text[-1]) for text in texts])
@@ -184,7 +186,9 @@ def test_sequences_that_are_left_out_do_not_count(cohort: RepertoireDataset, mon
             np.testing.assert_allclose(row, expected, atol=1e-6)
 
 
-def test_carriers_by_text(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sequences_with_a_kmer_are_those_of_a_search_in_texts(
+    cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(kmer_frequencies, "_MAX_REPERTOIRES", 3)
     expected = [bool(re.search("W.W", text)) for repertoire in cohort for text in repertoire.sequences.decode()]
     code = AMINO_ACIDS.index("W") * 21

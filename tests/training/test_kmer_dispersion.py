@@ -58,7 +58,7 @@ def test_z_scores_of_poisson_counts_have_mean_0_and_the_expected_spread() -> Non
 
 
 @pytest.mark.slow
-def test_a_motif_of_some_repertoires_and_none_of_its_forms(tmp_path: Path) -> None:
+def test_a_motif_of_some_repertoires_is_found_without_its_pieces_and_variants(tmp_path: Path) -> None:
     """Every tenth repertoire has WHWM in 10 of 300 sequences, and every tenth other one C.FC; nobody has a label."""
     rng = np.random.default_rng(0)
     repertoires = [random_sequences(rng, 300) for _ in range(80)]

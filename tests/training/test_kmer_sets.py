@@ -6,7 +6,7 @@ from deeprc.training.kmer_sets import ANY, KmerSet, compute_code, enumerate_spac
 SPACINGS = [(0, 1), (0, 2, 3)]
 
 
-def test_letters_and_codes() -> None:
+def test_letters_have_a_spacing_and_a_code_and_come_back() -> None:
     letters = (AMINO_ACIDS.index("W"), ANY, AMINO_ACIDS.index("C"), AMINO_ACIDS.index("A"))
     assert find_spacing(letters) == (0, 2, 3)
     assert compute_code(letters) == AMINO_ACIDS.index("W") * 400 + AMINO_ACIDS.index("C") * 20

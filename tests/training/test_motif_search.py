@@ -59,7 +59,7 @@ def find_motifs(
     )
 
 
-def test_motifs_of_both_classes_each_once(tmp_path: Path) -> None:
+def test_motifs_of_both_classes_are_found_once_each(tmp_path: Path) -> None:
     y = [b % 2 for b in range(40)]
     cohort = implanted(tmp_path, [["WHWM"] if label else ["CYFC"] for label in y])
     found = find_motifs(cohort, column(y), BINARY, spacings=[(0, 1, 2, 3)], max_motifs=8)
@@ -67,7 +67,7 @@ def test_motifs_of_both_classes_each_once(tmp_path: Path) -> None:
     assert all(motif.output == 0 and len(motif.spacing) == 4 and motif.p_value <= 0.01 for motif in found)
 
 
-def test_a_motif_with_a_gap(tmp_path: Path) -> None:
+def test_a_motif_with_a_gap_is_found(tmp_path: Path) -> None:
     y = [b % 2 for b in range(40)]
     rng = np.random.default_rng(1)
     cohort = implanted(tmp_path, [[f"W{AMINO_ACIDS[rng.integers(20)]}HW"] if label else [] for label in y])
@@ -76,7 +76,7 @@ def test_a_motif_with_a_gap(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_classes_and_numbers_and_several_tasks(tmp_path: Path) -> None:
+def test_motifs_of_classes_numbers_and_several_tasks_are_found(tmp_path: Path) -> None:
     motifs = ["WHWM", "CYFC", "MMWW"]
     grade = [b % 3 for b in range(48)]
     cohort = implanted(tmp_path, [[motifs[g]] for g in grade])
@@ -324,7 +324,7 @@ def weak_cohort(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
 
 
 @pytest.mark.slow
-def test_a_weak_motif_behind_the_variants_of_a_strong_one(tmp_path: Path) -> None:
+def test_a_weak_motif_is_found_behind_the_variants_of_a_strong_one(tmp_path: Path) -> None:
     cohort, y = weak(tmp_path, strong=0.2), column([b % 2 for b in range(160)])
     spacings = [spacing for k in (2, 3, 4) for spacing in enumerate_spacings(k, 6)]
     found = [motif.pattern for motif in find_motifs(cohort, y, BINARY, spacings=spacings, max_motifs=16)]

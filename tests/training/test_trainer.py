@@ -63,13 +63,13 @@ def test_trainer_learns_an_implanted_motif(cohort_factory: Callable[..., Reperto
     assert state.history[0]["validation_loss"] > state.best_loss
 
 
-def test_same_seed_same_numbers(cohort: RepertoireDataset) -> None:
+def test_the_same_seed_gives_the_same_numbers(cohort: RepertoireDataset) -> None:
     first, again, other = (make(cohort, small(), seed=seed).fit() for seed in (1, 1, 2))
     assert without_seconds(first) == without_seconds(again)
     assert without_seconds(first) != without_seconds(other)
 
 
-def test_pinned_losses(cohort: RepertoireDataset) -> None:
+def test_losses_equal_the_pinned_ones(cohort: RepertoireDataset) -> None:
     """Guards against a silent change of sampling, start or update."""
     history = make(cohort, small(weight_average=0.0)).fit().history
     assert [row["update"] for row in history] == [5, 10, 15, 20]

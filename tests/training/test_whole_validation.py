@@ -240,7 +240,7 @@ def test_a_resumed_run_makes_the_same_choice(
     cut = make(cohort, checkpoint)
     with monkeypatch.context() as patch:
         if killed_at == "the last choice":
-            patch.setattr("deeprc.training.weight_choice.WeightChoice._measure_loss", kill)
+            patch.setattr("deeprc.training.weight_choice.WeightChoice._measure_candidate", kill)
         with pytest.raises(Killed):
             cut.fit(kill_at_six if killed_at == "an update" else None)
     resumed = make(cohort, checkpoint)

@@ -101,7 +101,7 @@ def test_clusters_of_three_repertoires_by_hand(tmp_path: Path) -> None:
     assert to_dictionary(find_clone_clusters(dataset[:0]), dataset, ()) == {}
 
 
-def test_members_of_several_clusters(cohort: RepertoireDataset) -> None:
+def test_members_of_several_clusters_are_listed_in_the_order_asked(cohort: RepertoireDataset) -> None:
     found = find_clone_clusters(cohort)
     assert found is not None
     rows, index = found.list_members(np.array([5, 2, 5]))
@@ -145,7 +145,7 @@ def test_large_cohorts_are_not_searched(cohort: RepertoireDataset, monkeypatch: 
     assert find_clone_clusters(cohort[:3]) is None
 
 
-def test_genes_that_a_container_lacks(tmp_path: Path) -> None:
+def test_genes_that_a_container_lacks_are_refused(tmp_path: Path) -> None:
     plain = write_repertoires(tmp_path / "c.h5", [[("CASSLRGEQYF", "V1", "J1")]] * 2, fields=0)
     with pytest.raises(InputError, match="v_call"):
         find_clone_clusters(plain, ("v_call",))

@@ -83,7 +83,9 @@ def test_clones_whose_neighbours_do_not_count(cohort: RepertoireDataset, mask: i
 
 @pytest.mark.parametrize("mask", [2**64 - 1, 0b111])
 @pytest.mark.parametrize("fields", [(), ("v_call", "j_call")])
-def test_clones_with_a_wildcard(cohort: RepertoireDataset, fields: tuple[str, ...], mask: int) -> None:
+def test_a_clone_with_a_wildcard_matches_any_residue_there(
+    cohort: RepertoireDataset, fields: tuple[str, ...], mask: int
+) -> None:
     clones = clones_of(cohort[0], 40, fields)
     junctions = clones.sequences.decode()
     wildcards = np.array([3 + at % (len(junction) - 3) for at, junction in enumerate(junctions)])
@@ -143,7 +145,7 @@ def test_genes_that_a_container_does_not_know(cohort: RepertoireDataset) -> None
     assert [len(found.rows) for found in find_neighbours(strangers, cohort)] == [0] * 5
 
 
-def test_clones_and_sequences_of_one_residue_and_none(tmp_path: Path) -> None:
+def test_clones_of_one_residue_are_found_and_no_clones_match_nothing(tmp_path: Path) -> None:
     none = CloneSet(Sequences.encode([]))
     assert [len(found.rows) for found in find_neighbours(none, SimulatedDataset(Cohort(2)))] == [0, 0]
     clones = CloneSet(Sequences.encode(["A", "CC"]))
@@ -154,7 +156,7 @@ def test_clones_and_sequences_of_one_residue_and_none(tmp_path: Path) -> None:
     assert len(found.rows) == 5
 
 
-def test_a_container_without_the_genes(tmp_path: Path, cohort: RepertoireDataset) -> None:
+def test_a_container_without_the_genes_is_refused(tmp_path: Path, cohort: RepertoireDataset) -> None:
     write_container(Cohort(2, Sizes(20)), tmp_path / "plain.h5")
     plain = open_dataset(tmp_path / "plain.h5")
     with pytest.raises(InputError, match="has no v_call, with which the clones were learned"):

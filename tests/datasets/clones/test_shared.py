@@ -61,7 +61,7 @@ def content(dataset: RepertoireDataset, clones: SharedClones, genes: bool) -> di
 
 
 @pytest.mark.parametrize("genes", [False, True])
-def test_carriers_of_each_clone(crowded: RepertoireDataset, genes: bool) -> None:
+def test_carriers_of_each_clone_are_those_of_a_plain_loop(crowded: RepertoireDataset, genes: bool) -> None:
     expected, counts = by_dictionary(crowded, genes)
     fields = crowded.gene_fields if genes else []
     clones = find_shared_clones(crowded[[3, 0]], fields)  # of the whole container, whichever part is shown
@@ -163,7 +163,9 @@ def test_clones_are_recognised_in_another_container(
     assert every == [[i for i, key in enumerate(keys) if number in expected[key]] for number in range(len(crowded))]
 
 
-def test_a_container_without_the_genes_of_the_clone_definition(crowded: RepertoireDataset, tmp_path: Path) -> None:
+def test_a_container_without_the_genes_of_the_clone_definition_is_refused(
+    crowded: RepertoireDataset, tmp_path: Path
+) -> None:
     own = CloneSet(crowded.take_clones(np.array([3, 1]), ["v_call", "j_call"]))
     other = open_dataset(write_repertoires(tmp_path / "v.h5", [["CAF"]], fields=("v",)))
     with pytest.raises(InputError, match=r"v\.h5: has no j_call, with which the clones were learned"):

@@ -119,7 +119,7 @@ def test_large_cohorts_are_not_searched(cohort: RepertoireDataset, monkeypatch: 
     assert find_wildcard_clones(cohort[:3]) is None
 
 
-def test_genes_that_a_container_lacks(tmp_path: Path) -> None:
+def test_genes_that_a_container_lacks_are_refused(tmp_path: Path) -> None:
     plain = write_repertoires(tmp_path / "c.h5", [[("CASSLRGEQYF", "V1", "J1")]] * 2, fields=0)
     with pytest.raises(InputError, match="v_call"):
         find_wildcard_clones(plain, ("v_call",))
