@@ -5,6 +5,9 @@ models (which features, which penalty; see `composition_models`) with the weight
 gain for each branch, so settings are compared by the cross entropy of held-out repertoires after the best slope and
 intercept for their scores. This slope is part of the weights.
 
+In small cohorts, several kinds of models predict nearly as well, and the best one is in part the best by chance. So the
+branch is a weighted mean of the best model and of others that are nearly as good, see `_average_settings`.
+
 Letters: B repertoires, n of them with a label; T outputs, V values of C.
 """
 
@@ -13,6 +16,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import NamedTuple
 
 import numpy as np
@@ -24,10 +29,10 @@ from deeprc.baselines.inner_folds import assign_grouped_folds
 from deeprc.branches.cohort import FittedBranch, TrainingCohort
 from deeprc.branches.composition import CompositionBranch
 from deeprc.branches.composition_features import CompositionFeatures
-from deeprc.branches.composition_models import Models, list_models
+from deeprc.branches.composition_models import FittedFunction, Models, list_models
 from deeprc.branches.donors import count_standard_errors, count_units
 from deeprc.branches.frequencies import has_families
-from deeprc.branches.linear_function import LinearFunction, ModelKind
+from deeprc.branches.linear_function import Kind, LinearFunction
 from deeprc.branches.slopes import compute_baseline_losses, fit_slopes
 from deeprc.compilation import open_threads
 from deeprc.datasets.cache import digest_with_genes
@@ -51,6 +56,11 @@ In so few repertoires the search finds strong motifs only; otherwise the network
 
 _EXTRA_EVIDENCE = 0.5
 """Models of expanded clones, and of clonal families, need so many more standard errors: each is one more choice."""
+
+
+_LOSS_PER_WEIGHT, _MIN_WEIGHT = 3.0, 0.05
+"""If the summed loss of a model is 3 nats higher than that of the best one, its weight is exp(-1) of that of the best
+one. Models below 5% are left out. See docs/experiments.md, 2026-11-30."""
 
 
 def fit_composition(cohort: TrainingCohort, *, with_counts: bool = True) -> FittedBranch | None:
@@ -106,7 +116,7 @@ class _FittedOutput:
     """
 
     function: LinearFunction
-    kinds: tuple[ModelKind, ...]
+    kinds: set[Kind]
     scores: Floats
     loss_decrease: float
     is_clear: bool
@@ -120,7 +130,7 @@ def _make_branch(
     is_doubtful: bool = False,
 ) -> CompositionBranch:
     """Return the branch with the weights of all models; it has only the kinds of features that a model uses."""
-    kinds = {kind for _, model in models for kind in model.kinds}
+    kinds = set().union(*(model.kinds for _, model in models))
     branch = CompositionBranch(
         n_outputs,
         features.genes if kinds & {"genes", "gene_expansion"} else {},
@@ -201,6 +211,11 @@ class _Setting(NamedTuple):
     loss_decreases: Floats
 
     @property
+    def kinds(self) -> set[Kind]:
+        """Kinds of the features that have weights."""
+        return {"kmers" if kind == "overdispersed_kmers" else kind for kind in self.models.kinds}
+
+    @property
     def of_families(self) -> bool:
         """Whether each clonal family counts once in the models."""
         return self.models.features.of_families
@@ -208,7 +223,7 @@ class _Setting(NamedTuple):
     @property
     def reads_expansion(self) -> bool:
         """Whether the models have features of expanded clones."""
-        return not {"expansion", "gene_expansion"}.isdisjoint(self.models.kinds)
+        return not {"expansion", "gene_expansion"}.isdisjoint(self.kinds)
 
 
 def _fit_output(data: _OutputData, target: Floats) -> _FittedOutput | None:
@@ -221,16 +236,16 @@ def _fit_output(data: _OutputData, target: Floats) -> _FittedOutput | None:
         return None
     with limit_blas_threads(), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # of a lasso: it is compared by its predictions
-        settings = [setting for models in all_models for setting in _try_settings(data, models, target)]
+        settings = [_find_lowest_loss([*_try_settings(data, models, target)]) for models in all_models if models.Cs]
         min_evidence = _MIN_STANDARD_ERRORS + _EXTRA_FOR_FEW_UNITS / n_units
         best, evidence = _choose_setting(settings, data.groups, min_evidence)
         if evidence <= (_MIN_DOUBTFUL_STANDARD_ERRORS if n_units < _FEW_UNITS else min_evidence):
             return None
-        function, scores = best.models.fit(target, data.known, best.C, slope=best.slope)
-    scores[data.known] = best.slope * best.scores
-    return _FittedOutput(
-        function, best.models.kinds, scores, float(best.loss_decreases.mean()), is_clear=evidence > min_evidence
-    )
+        averaged = _average_settings(settings, best, target, data.is_number)
+        function, scores = averaged.fit(target, data.known)
+    scores[data.known] = averaged.scores
+    loss_decrease = float(averaged.loss_decreases.mean())
+    return _FittedOutput(function, best.kinds, scores, loss_decrease, is_clear=evidence > min_evidence)
 
 
 def _try_settings(data: _OutputData, models: Models, target: Floats) -> Iterator[_Setting]:
@@ -266,6 +281,61 @@ def _choose_setting(
     if best[1] > min_evidence or not without_expansion:
         return best
     return max(best, measure(_find_lowest_loss(without_expansion)), key=lambda measured: measured[1])
+
+
+class _AveragedSettings(NamedTuple):
+    """A sum of the models of K settings with weights, and how well it predicts left-out repertoires.
+
+    Attributes
+    ----------
+    settings
+        The settings.
+    weights
+        Weight of the scores of each setting, (K,).
+    loss_decreases
+        Decrease of the loss of each repertoire with a label, (n,).
+    """
+
+    settings: Sequence[_Setting]
+    weights: Floats
+    loss_decreases: Floats
+
+    @property
+    def scores(self) -> Floats:
+        """Weighted sum of the cross-fitted scores, (n,)."""
+        return np.asarray(self.weights @ np.stack([setting.scores for setting in self.settings]))
+
+    def fit(self, target: Floats, training: NDArray[np.int64]) -> FittedFunction:
+        """Fit all models, and return their weighted sum; see `Models.fit`."""
+        fits = [
+            setting.models.fit(target, training, setting.C, slope=weight)
+            for setting, weight in zip(self.settings, self.weights.tolist(), strict=True)
+        ]
+        return FittedFunction(reduce(add, (fit.function for fit in fits)), np.asarray(sum(fit.scores for fit in fits)))
+
+
+def _average_settings(
+    settings: Sequence[_Setting], best: _Setting, target: Floats, is_number: bool
+) -> _AveragedSettings:
+    """Return a mean of the best setting and of others that read no other features, weighted by their losses.
+
+    Parameters
+    ----------
+    settings
+        Settings of different models, among them the best one.
+    best
+        The setting that was chosen.
+    target, is_number
+        Label of each repertoire, (n,), and whether it is a number.
+    """
+    allowed = [setting for setting in settings if setting.kinds <= best.kinds]
+    decreases = np.array([setting.loss_decreases.sum() for setting in allowed])
+    weights = np.exp((decreases - best.loss_decreases.sum()) / _LOSS_PER_WEIGHT)
+    is_kept = weights >= _MIN_WEIGHT
+    kept = [allowed[index] for index in np.flatnonzero(is_kept)]
+    slopes = weights[is_kept] * np.array([setting.slope for setting in kept])
+    slope, loss_decreases = _fit_slope(slopes @ np.stack([setting.scores for setting in kept]), target, is_number)
+    return _AveragedSettings(kept, slope * slopes, loss_decreases)
 
 
 def _find_lowest_loss(settings: Sequence[_Setting]) -> _Setting:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from deeprc.arrays import Floats
 
@@ -57,3 +57,7 @@ class LinearFunction:
     abundances: Floats
     expansion: Floats
     gene_expansion: Floats
+
+    def __add__(self, other: LinearFunction) -> LinearFunction:
+        """Return the sum of two functions."""
+        return LinearFunction(*(getattr(self, kind) + getattr(other, kind) for kind in get_args(Kind)))

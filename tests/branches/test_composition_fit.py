@@ -21,9 +21,15 @@ from deeprc.branches import composition_fit, composition_models
 from deeprc.branches.cohort import TrainingCohort
 from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch
 from deeprc.branches.composition_features import CompositionFeatures
-from deeprc.branches.composition_fit import _choose_setting, _Setting, fit_composition
+from deeprc.branches.composition_fit import (
+    _average_settings,
+    _choose_setting,
+    _fit_slope,
+    _Setting,
+    fit_composition,
+)
 from deeprc.branches.composition_models import LassoModels, RidgeModels
-from deeprc.branches.linear_function import Kind
+from deeprc.branches.linear_function import ModelKind
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.cache import digest_with_genes
 from deeprc.datasets.categorical import Categorical
@@ -204,7 +210,7 @@ def draw_decreases(rng: np.random.Generator, mean: float, evidence: float) -> Fl
     return np.asarray(mean + values * mean / evidence * np.sqrt(30))
 
 
-def make_setting(kinds: tuple[Kind, ...], decreases: Floats, *, of_families: bool = False) -> _Setting:
+def make_setting(kinds: tuple[ModelKind, ...], decreases: Floats, *, of_families: bool = False) -> _Setting:
     """Return a setting with these kinds of features and decreases of the loss."""
     features = SimpleNamespace(of_families=of_families)
     models = RidgeModels(features, kinds, is_number=False)  # type: ignore[arg-type]
@@ -217,7 +223,7 @@ def test_features_of_expanded_clones_need_more_evidence() -> None:
     expanded, without, less = (draw_decreases(rng, *numbers) for numbers in ((1.0, 2.1), (0.9, 1.9), (0.5, 2.4)))
     decreases = [without, expanded, less]
 
-    def choose(kinds: Sequence[tuple[Kind, ...]], min_evidence: float) -> tuple[int, float]:
+    def choose(kinds: Sequence[tuple[ModelKind, ...]], min_evidence: float) -> tuple[int, float]:
         """Return the index of the chosen setting, and its evidence."""
         settings = [make_setting(*pair) for pair in zip(kinds, decreases, strict=True)]
         chosen, evidence = _choose_setting(settings, None, min_evidence)
@@ -234,6 +240,30 @@ def test_features_of_clonal_families_need_more_evidence() -> None:
     for kinds, evidence in ((("genes",), 2.3 - 0.5), (("gene_expansion",), 2.3 - 2 * 0.5)):
         setting = make_setting(kinds, decreases, of_families=True)
         assert _choose_setting([setting], None, 1.7) == (setting, pytest.approx(evidence))
+
+
+def test_settings_without_other_features_are_averaged_by_their_losses() -> None:
+    """With 30 labels, mean losses of 0.1 and 0.2 more are 3 and 6 nats: weights of exp(-1) and exp(-2)."""
+    rng = np.random.default_rng(3)
+    target, scores = np.arange(30) % 2.0, rng.normal(size=(6, 30))
+    scores[:3] += 2 * target
+    cases: list[tuple[tuple[ModelKind, ...], float]] = [
+        (("kmers",), 0.5), (("overdispersed_kmers",), 0.4), (("kmers",), 0.3), (("genes",), 0.5),
+        (("kmers", "genes"), 0.5), (("kmers",), 0.19),
+    ]  # fmt: skip
+    settings = [
+        make_setting(kinds, np.full(30, decrease))._replace(scores=own_scores, slope=2.0)
+        for (kinds, decrease), own_scores in zip(cases, scores, strict=True)
+    ]
+    averaged = _average_settings(settings, settings[0], target, is_number=False)
+    assert [*averaged.settings] == settings[:3]
+    np.testing.assert_allclose(averaged.weights / averaged.weights[0], np.exp([0, -1, -2]))
+    np.testing.assert_allclose(averaged.scores, averaged.weights @ scores[:3])
+    slope, decreases = _fit_slope(averaged.scores, target, False)
+    assert slope == pytest.approx(1, abs=1e-3)  # the scores need no other slope
+    np.testing.assert_allclose(averaged.loss_decreases, decreases, atol=1e-4)
+    of_both = _average_settings(settings, settings[4], target, is_number=False)
+    assert [*of_both.settings] == settings[:5]
 
 
 @pytest.mark.slow

@@ -104,7 +104,7 @@ def test_a_fitted_lasso_is_a_function_of_genes(two_genes: RepertoireDataset) -> 
 
 
 @pytest.mark.parametrize("task", [STATUS, AGE], ids=["class", "number"])
-def test_if_two_genes_differ_the_others_have_no_weight(two_genes: RepertoireDataset, task: Task) -> None:
+def test_if_two_genes_differ_most_others_have_small_weights(two_genes: RepertoireDataset, task: Task) -> None:
     labels = POSITIVE.astype(float) if task is STATUS else 45 + 10.0 * POSITIVE
     fitted = fit_composition(TrainingCohort(two_genes, labels[:, None], (task,)))
     assert fitted is not None
@@ -113,7 +113,7 @@ def test_if_two_genes_differ_the_others_have_no_weight(two_genes: RepertoireData
     largest = sorted(weights, key=lambda name: -abs(weights[name]))[:2]
     assert set(largest) == {NAMES[3], NAMES[17]}
     assert weights[NAMES[3]] > 0 > weights[NAMES[17]]
-    assert sum(weight == 0 for weight in weights.values()) >= len(NAMES) // 3
+    assert np.median(np.abs([*weights.values()])) < 0.15 * abs(weights[largest[0]])
     scores = np.array([fitted.branch.score(repertoire)[0] for repertoire in two_genes])
     assert scores[POSITIVE == 1].mean() > scores[POSITIVE == 0].mean() + 0.5
 
@@ -219,15 +219,16 @@ def test_a_lasso_chooses_among_overdispersed_kmers(two_kmers: RepertoireDataset)
 
 
 @pytest.mark.slow
-def test_if_two_kmers_differ_few_others_have_weight(two_kmers: RepertoireDataset) -> None:
+def test_if_two_kmers_differ_others_have_small_weights(two_kmers: RepertoireDataset) -> None:
     fitted = fit_composition(TrainingCohort(two_kmers, POSITIVE.astype(float)[:, None], (STATUS,)))
     assert fitted is not None
     assert isinstance(fitted.branch, CompositionBranch)
     assert fitted.branch.features == ["k-mers"]
     weights = fitted.branch.get_buffer("kmer_weights")[0].numpy().reshape(8000, 20)
-    assert 2 <= np.count_nonzero(weights[:, 0]) < 100
     assert weights[:, 0].argmax() == index_3mer("GTS")
     assert weights[:, 0].argmin() == index_3mer("LAG")
+    third, second, _ = np.sort(np.abs(weights[:, 0]))[-3:]
+    assert third < 0.1 * second
     scores = [fitted.branch.score(repertoire)[0] for repertoire in two_kmers]
     assert roc_auc_score(POSITIVE, fitted.scores[:, 0]) > 0.85
     assert roc_auc_score(POSITIVE, scores) > 0.95
