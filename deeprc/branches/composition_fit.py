@@ -236,7 +236,7 @@ def _fit_output(data: _OutputData, target: Floats) -> _FittedOutput | None:
         return None
     with limit_blas_threads(), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # of a lasso: it is compared by its predictions
-        settings = [_find_lowest_loss([*_try_settings(data, models, target)]) for models in all_models if models.Cs]
+        settings = [_find_lowest_loss([*_try_settings(data, models, target)]) for models in all_models]
         min_evidence = _MIN_STANDARD_ERRORS + _EXTRA_FOR_FEW_UNITS / n_units
         best, evidence = _choose_setting(settings, data.groups, min_evidence)
         if evidence <= (_MIN_DOUBTFUL_STANDARD_ERRORS if n_units < _FEW_UNITS else min_evidence):

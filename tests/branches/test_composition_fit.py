@@ -17,7 +17,7 @@ from sklearn.metrics import roc_auc_score
 from deeprc.arrays import Floats
 from deeprc.baselines.gene_usage import compute_centred_log_ratios, count_named_genes
 from deeprc.baselines.inner_folds import assign_grouped_folds
-from deeprc.branches import composition_fit, composition_models
+from deeprc.branches import composition_fit
 from deeprc.branches.cohort import TrainingCohort
 from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch
 from deeprc.branches.composition_features import CompositionFeatures
@@ -28,7 +28,7 @@ from deeprc.branches.composition_fit import (
     _Setting,
     fit_composition,
 )
-from deeprc.branches.composition_models import LassoModels, RidgeModels
+from deeprc.branches.composition_models import RidgeModels
 from deeprc.branches.linear_function import ModelKind
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.cache import digest_with_genes
@@ -113,9 +113,10 @@ def regressed(rows: Floats, present: NDArray[np.bool_], target: Floats, C: float
 def allow_ridge_models_only(monkeypatch: pytest.MonkeyPatch, share: float, C: float) -> None:
     """Leave one setting: inner products with this share of k-mers, and this C."""
     monkeypatch.setattr(RidgeModels, "Cs", (C,))
-    monkeypatch.setattr(LassoModels, "Cs", ())
-    kinds = {1.0: ("kmers",), 0.5: ("kmers", "genes")}[share]
-    monkeypatch.setattr(composition_models, "_MIXTURES", (kinds,))
+    kinds: tuple[ModelKind, ...] = ("kmers",) if share == 1 else ("kmers", "genes")
+    monkeypatch.setattr(
+        composition_fit, "list_models", lambda features, *, is_number: [RidgeModels(features, kinds, is_number)]
+    )
 
 
 @pytest.mark.slow
