@@ -7,6 +7,7 @@ line on a terminal.
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -51,7 +52,7 @@ class Step:
     total, done
         Size of the whole step and of its finished part, in any unit; `done` begins above 0 if a step is continued.
     left
-        Time that is left in seconds; None if only the speed so far tells it.
+        Time that is left in seconds; None if only the speed so far tells it, infinite if nothing tells it.
     note
         Text that is shown beside the progress.
     """
@@ -169,7 +170,7 @@ class TimedReporter(ABC):
     def describe_rest(self, step: Step, now: float) -> list[str]:
         """Return texts about the rest of a step: the time that is left, if it is known, and its note, if it has one."""
         left = self._times[step].seconds_left(now)
-        time_left = [] if left is None else [f"about {format_duration(max(left, 0))} left"]
+        time_left = [] if left is None or math.isinf(left) else [f"about {format_duration(max(left, 0))} left"]
         return [*time_left, *filter(None, [step.note])]
 
 

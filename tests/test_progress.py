@@ -148,6 +148,14 @@ def test_counting_opens_a_step_with_the_first_number(recorder: StepRecorder) -> 
     ]
 
 
+def test_an_unknown_time_is_not_guessed_from_the_number_of_parts(clock: Clock, lines: Callable[[], list[str]]) -> None:
+    with use_reporter(LogLines(clock)), show_counts("jobs") as show:
+        for done in range(4):
+            clock.now += 40
+            show(done, 4, None if done < 3 else 120)
+    assert lines() == ["jobs: 25%", "jobs: 50%", "jobs: 75%, about 2 min left"]
+
+
 def test_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)

@@ -89,7 +89,7 @@ class CloneAssociations:
             f"tests: {self.n_tested:,} pairs of a clone and a class, of which {len(self.table):,} have a p-value of at"
             f" most {self.max_p:g}{is_empty}",
             f"clones that are associated with a class, at a false discovery rate of {_LEVEL:.0%}: {', '.join(counts)}",
-            "rows whose neighbours are associated with the class, too, at the same rate:"
+            "clones whose neighbours (similar clones) are also associated with the class, at the same rate:"
             f" {self.count('q_neighbours'):,}",
         ]
 
@@ -185,9 +185,8 @@ def _describe_unexchanged_donors(labels: Integers) -> list[str]:
     if n == 0:
         return []
     return [
-        f"permutations: for {n} of {len(labels)} donors there is no donor of another class with a similar number of "
-        "sequences (in the same stratum), so no permutation changes their label. If these are many, q_permutation is "
-        "high for every clone"
+        f"permutations: {n} of {len(labels)} donors always keep their label, because no donor of another class (in "
+        "the same stratum) has a similar number of sequences. If these are many, q_permutation is high for every clone"
     ]
 
 

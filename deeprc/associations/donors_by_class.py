@@ -202,8 +202,8 @@ def _note_repeated_donors(metadata: pd.DataFrame) -> list[str]:
         return []
     n_donors = format_count(len(np.unique(donors)), "donor")
     return [
-        f"by the sheet, {len(donors):,} repertoires come from {n_donors}, but each repertoire counts as a donor: "
-        "p-values are too small; `group_by` counts donors"
+        f"p-values are too small: the {len(donors):,} repertoires come from {n_donors}, but each repertoire counts as "
+        "a donor; use `group_by` to count donors"
     ]
 
 

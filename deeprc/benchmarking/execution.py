@@ -15,6 +15,7 @@ import pandas as pd
 from deeprc.benchmarking.cohort_digest import digest_values
 from deeprc.benchmarking.fit_notes import FitNote, show_fit_notes_once
 from deeprc.benchmarking.jobs import Job, Outcome, RemainingTime, run_benchmark_jobs
+from deeprc.benchmarking.methods import Method
 from deeprc.benchmarking.nested_plan import NestedPlan
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.result import MEMBER_COLUMNS, BenchmarkResult
@@ -45,6 +46,8 @@ class JobRunner:
         The jobs that have an outcome, each with it, by their keys.
     n_total
         The number of all jobs, for the progress.
+    later
+        The method and kind of each job of later calls of `run`, for the time that is left.
     """
 
     def __init__(self, store: ResultStore, workers: Workers, progress: JobProgress | None) -> None:
@@ -52,6 +55,7 @@ class JobRunner:
         self.remaining_time = RemainingTime(workers)
         self.done: dict[str, tuple[Job, Outcome]] = {}
         self.n_total = 0
+        self.later: list[tuple[str, str]] = []
         self._shown_notes: set[FitNote] = set()
 
     def run(self, jobs: Sequence[Job]) -> None:
@@ -92,7 +96,8 @@ class JobRunner:
 
     def _report_progress(self, waiting: Mapping[str, Job]) -> None:
         if self.progress is not None:
-            left = self.remaining_time.estimate(self.done.values(), list(waiting.values()))
+            missing = [*((job.method, job.kind) for job in waiting.values()), *self.later]
+            left = self.remaining_time.estimate(self.done.values(), missing)
             self.progress(len(self.done), self.n_total, left)
 
 
@@ -116,13 +121,15 @@ class Execution(JobRunner):
 
         `cautions` are what is known of the cohort, and `donors` has the index of each repertoire's donor by its id.
         """
-        search_jobs = _interleave_jobs(self.search_jobs.values())
-        self.run(search_jobs)
-        final_jobs = self._plan_final_jobs()
+        without_search = [method for method in self.plan.methods if not self.search_jobs[method.name, 0]]
+        early_jobs = self._plan_final_jobs(without_search)
+        self.later = [(name, "final") for (name, _), jobs in self.search_jobs.items() if jobs]
+        first_jobs = _interleave_jobs([*([job] for job in early_jobs), *self.search_jobs.values()])
+        self.run(first_jobs)
+        final_jobs = self._plan_final_jobs(self.plan.methods)
         self.n_total -= len(self.search_jobs) - len(final_jobs)  # a method whose search failed has no final job
-        # Jobs without a search are first, so that the time left is known early.
-        ordered_final_jobs = sorted(final_jobs, key=lambda job: bool(self.search_jobs[job.method, job.fold]))
-        self.run(ordered_final_jobs)
+        self.later = []
+        self.run([job for job in final_jobs if job.key not in self.done])
         finished = [self.done[job.key] for job in final_jobs if "error" not in self.done[job.key][1]]
         return BenchmarkResult(
             methods=[MethodInfo(m.name, m.label, m.kind) for m in self.plan.methods],
@@ -130,7 +137,7 @@ class Execution(JobRunner):
             choices=_make_choices_table(finished, self.scoring),
             costs=_make_costs_table(self.done.values()),
             members=_make_members_table(finished),
-            failures=self._collect_failures([*search_jobs, *ordered_final_jobs]),
+            failures=self._collect_failures([*first_jobs, *final_jobs]),
             n_folds=self.plan.n_folds,
             title=title,
             scoring=self.scoring,
@@ -146,10 +153,10 @@ class Execution(JobRunner):
         categories = find_strata_columns(metadata, self.plan.folds.task)
         return {name: dict(zip(ids, metadata[name], strict=True)) for name in names if name in categories}
 
-    def _plan_final_jobs(self) -> list[Job]:
+    def _plan_final_jobs(self, methods: Sequence[Method]) -> list[Job]:
         """Return the jobs that test the chosen settings, except where a search job of the method and fold failed."""
         jobs = []
-        for method in self.plan.methods:
+        for method in methods:
             for fold in range(self.plan.n_folds):
                 outcomes = [self.done[job.key][1] for job in self.search_jobs[method.name, fold]]
                 if not any("error" in outcome for outcome in outcomes):

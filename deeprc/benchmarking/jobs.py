@@ -279,17 +279,24 @@ def run_benchmark_jobs(jobs: Sequence[Job], workers: Workers = HERE) -> Generato
             yield job, future.result() if error is None else {"error": _format_error(error)}
 
 
-def estimate_seconds_left(done: Iterable[tuple[Job, Outcome]], waiting: Sequence[Job], *, running: int) -> float | None:
-    """Estimate the seconds of the waiting jobs, from ended jobs of the same method and kind, or else from all."""
+def estimate_seconds_left(
+    done: Iterable[tuple[Job, Outcome]], waiting: Sequence[tuple[str, str]], *, running: int
+) -> float | None:
+    """Estimate the seconds that jobs of these methods and kinds take.
+
+    A job takes the mean of the ended jobs of its method and kind, or else of its method. None: no job of one of the
+    methods has ended yet. Methods differ a thousandfold, so the others do not tell its time.
+    """
     spent: dict[tuple[str, str], list[float]] = {}
     for job, outcome in done:
         if "error" not in outcome:  # a failed job has no seconds
-            spent.setdefault((job.method, job.kind), []).append(float(outcome["seconds"]))
-    if not spent:
+            for key in ((job.method, job.kind), (job.method, "")):
+                spent.setdefault(key, []).append(float(outcome["seconds"]))
+    known = [spent.get((method, kind)) or spent.get((method, "")) for method, kind in waiting]
+    means = [float(np.mean(seconds)) for seconds in known if seconds]
+    if len(means) < len(known) or not spent:
         return None
-    mean = {key: float(np.mean(values)) for key, values in spent.items()}
-    mean_of_all = float(np.mean([value for values in spent.values() for value in values]))
-    return sum(mean.get((job.method, job.kind), mean_of_all) for job in waiting) / running
+    return sum(means) / max(min(running, len(means)), 1)
 
 
 class RemainingTime:
@@ -302,8 +309,8 @@ class RemainingTime:
         """Note that a job of this call has ended."""
         self._n_ended += 1
 
-    def estimate(self, done: Iterable[tuple[Job, Outcome]], waiting: Sequence[Job]) -> float | None:
-        """Return the seconds of the waiting jobs; None if nothing is known.
+    def estimate(self, done: Iterable[tuple[Job, Outcome]], waiting: Sequence[tuple[str, str]]) -> float | None:
+        """Return the seconds of the waiting jobs, given by method and kind; None if it is not known.
 
         The number of workers of a cluster is unknown, so the speed of this call so far counts there.
         """

@@ -211,7 +211,7 @@ def make_table_legend(comparison: pd.DataFrame, methods: Sequence[MethodInfo], s
     if set(comparison["kind"]) & {"control", "truth"}:
         sentences.append(
             "Control methods see no amino-acid sequence. Known motifs come from the ground truth of a simulation. "
-            "No control method and no known motif counts as the best method."
+            "Neither kind counts as the best method, even if its value is higher."
         )
     sentences.append(REFIT_LEGEND.format(measure=scoring.heading))
     sentences.append(

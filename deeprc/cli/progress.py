@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -55,6 +56,7 @@ class Bars:
         bar = self._bars[step]
         if step.left is not None:
             bar.bar_format = _BAR_WITHOUT_REST
+        if step.left is not None and math.isfinite(step.left):
             bar.set_postfix_str(f"about {format_duration(step.left)} left", refresh=False)
         elif step.note:
             bar.set_postfix_str(step.note, refresh=False)
@@ -84,7 +86,7 @@ class LineHandler(_StreamHandler):
 
 @contextmanager
 def show_counts(name: str) -> Iterator[Callable[..., None]]:
-    """Yield a function that shows the numbers of finished and of all parts, and the seconds left, if known."""
+    """Yield a function that shows the numbers of finished and of all parts, and the seconds left, if not None."""
     step: Step | None = None
     with ExitStack() as stack:
 
@@ -92,7 +94,7 @@ def show_counts(name: str) -> Iterator[Callable[..., None]]:
             nonlocal step
             if step is None:  # made at the first call, from which the time left is estimated
                 step = stack.enter_context(open_step(name, total, done=done))
-            step.left = left
+            step.left = math.inf if left is None else left  # parts differ too much to tell the time from their number
             step.advance(done - step.done)
 
         yield show

@@ -35,4 +35,4 @@ def quickstart(output: str) -> None:
     click.echo(f"Took {summary['seconds']} seconds. Look at:")
     for content, path in summary["files"].items():
         click.echo(f"  {path:<36} {content}")
-    click.echo(f"  {output + '/summary.json':<36} these figures")
+    click.echo(f"  {output + '/summary.json':<36} the numbers above")

@@ -39,6 +39,7 @@ __all__ = ["train"]
 _FoldIndex = int | Literal["all"]
 
 _N_FEATURES = 5  # number of features of the composition that are named
+_CLONE_LEVEL = 0.05  # largest q-value of a stored clone that is called significant
 
 
 def _show_how_to_resume(folder: str) -> AbstractContextManager[None]:
@@ -355,7 +356,11 @@ def _describe_clones(run: Path) -> Iterator[str]:
         members = clones[clones["match"].str.startswith("cluster ")]
         n_clusters = len(members.drop_duplicates(["output", "direction", "match"]))
         of_clusters = f" ({len(members):,} of them in {n_clusters:,} clusters)" if n_clusters else ""
-        yield f"public clones stored in the model: {len(clones):,}{of_clusters}, see {run / 'clones.tsv'}"
+        n_significant = int((clones["q_value"] <= _CLONE_LEVEL).sum())
+        yield (
+            f"public clones stored in the model: {len(clones):,}{of_clusters}, of which {n_significant:,} are "
+            f"significant one by one (q_value at most {_CLONE_LEVEL:g}), see {run / 'clones.tsv'}"
+        )
 
 
 def _describe_composition(run: Path) -> Iterator[str]:

@@ -22,6 +22,7 @@ from deeprc.evaluation.significance import (
     SHEET_CONTROL_ADVICE,
     are_few_repertoires,
     classify_difference,
+    describe_difference,
     format_p_in_words,
     format_p_value,
 )
@@ -349,9 +350,6 @@ def _find_size_cautions(n_smallest: int, scoring: Scoring) -> list[Caution]:
     return [Caution("warning", text, "table", "few-repertoires", {"n": n_smallest})]
 
 
-_VERDICTS = {"better": "is significantly better than", "equal": "is not significantly worse than"}
-
-
 def _begin_lower(label: str) -> str:
     """Return the label of a method as it is in the middle of a sentence; a letter such as V stays."""
     return label if label[1:2] in ("", " ") else label[0].lower() + label[1:]
@@ -374,10 +372,11 @@ def _make_control_cautions(
             numbers = f"{scoring.heading} {control.value:.3f}, difference {difference:.3f}, {p_text}"
             beaten.append(f"{control.label} ({numbers})")
             continue
+        compared = describe_difference(verdict, difference, scoring.heading)
         text = (
-            f"{control.label}, a control method that sees no amino-acid sequence, {_VERDICTS[verdict]} the best "
-            f"method, {best.label} ({scoring.heading} {control.value:.3f} against {best.value:.3f}, {p_text}). So this "
-            f"cohort does not show that receptor sequences add information beyond {_begin_lower(control.label)}."
+            f"{control.label}, a control method that sees no amino-acid sequence, {compared} the best of the other "
+            f"methods, {best.label} ({scoring.heading} {control.value:.3f} against {best.value:.3f}, {p_text}). So "
+            f"this cohort does not show that receptor sequences add information beyond {_begin_lower(control.label)}."
             f"{SHEET_CONTROL_ADVICE if control.method == 'sheet-columns' else ''}"
         )
         values = {

@@ -14,6 +14,7 @@ __all__ = [
     "are_few_donors",
     "are_few_repertoires",
     "classify_difference",
+    "describe_difference",
     "format_p_in_words",
     "format_p_value",
 ]
@@ -50,6 +51,23 @@ def classify_difference(difference: float, p_value: float) -> Relation:
     if np.isnan(p_value) or p_value >= SIGNIFICANCE_LEVEL or difference == 0:
         return "equal"
     return "better" if difference > 0 else "worse"
+
+
+def describe_difference(relation: Relation, difference: float, heading: str) -> str:
+    """Return a verb that says how a control method that is not worse compares, as in "is significantly better than".
+
+    Parameters
+    ----------
+    relation, difference
+        Result and argument of `classify_difference`.
+    heading
+        Name of the measure, such as "AUC".
+    """
+    if relation == "better":
+        return "is significantly better than"
+    if difference > 0:
+        return f"has a higher {heading}, but not significantly, than"
+    return "is not significantly worse than"
 
 
 def are_few_repertoires(kind: str, n_smallest: int) -> bool:

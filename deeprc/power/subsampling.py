@@ -122,7 +122,9 @@ def run_fits(
     runner = JobRunner(store, workers, progress)
     searches = [fit.plan.make_search_jobs(fit.method, fit.fold) for fit in fits]
     runner.n_total = len({job.key for jobs in searches for job in jobs}) + len(fits)
+    runner.later = [(fit.method.name, "final") for fit in fits]
     runner.run([job for jobs in searches for job in jobs])
+    runner.later = []
     finals = []
     for fit, jobs in zip(fits, searches, strict=True):
         setting = fit.plan.choose_setting(fit.method, fit.fold, [runner.done[job.key][1] for job in jobs])

@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 from deeprc.evaluation.scoring import BINARY
 from deeprc.evaluation.scoring_base import Scoring
 from deeprc.evaluation.sheet_control import format_column_names
-from deeprc.evaluation.significance import SHEET_CONTROL_ADVICE, Relation, classify_difference, format_p_in_words
+from deeprc.evaluation.significance import (
+    SHEET_CONTROL_ADVICE,
+    Relation,
+    classify_difference,
+    describe_difference,
+    format_p_in_words,
+)
 from deeprc.runs.performance import PredictedQuantity
 
 __all__ = ["NAMES", "TITLES", "ControlComparison"]
@@ -126,7 +132,7 @@ class ControlComparison:
                 f"There are too few tested repertoires to tell whether the network{for_target} is better than a "
                 f"{method.removesuffix(',')} ({numbers})."
             )
-        verdict = {"better": "is significantly better than", "equal": "is not significantly worse than"}[relation]
+        verdict = describe_difference(relation, value - network_value, measure)
         motifs = ""
         if is_above_chance:
             differ = "values" if self.quantity.kind == "regression" else "classes"

@@ -75,8 +75,8 @@ def test_without_group_by_each_repertoire_counts_and_a_note_says_so(cohort: Repe
     assert found.class_sizes == {"healthy": 41, "ill": 41}
     assert found.notes == (
         "left out: 2 donors with a label but no sequences",
-        "by the sheet, 82 repertoires come from 41 donors, but each repertoire counts as a donor: "
-        "p-values are too small; `group_by` counts donors",
+        "p-values are too small: the 82 repertoires come from 41 donors, but each repertoire counts as a donor; use "
+        "`group_by` to count donors",
     )
 
 
@@ -268,7 +268,7 @@ def test_donors_that_cannot_exchange_their_labels_are_told(tmp_path: Path) -> No
     found = associate_clones(write(tmp_path / "c.h5", repertoires, metadata), "status=ill")
     assert found.table["q_permutation"].tolist() == [1.0]
     assert found.table["p_value"].iloc[0] < 1e-4
-    assert found.notes[-1].startswith("permutations: for 20 of 20 donors there is no donor of another class with")
+    assert found.notes[-1].startswith("permutations: 20 of 20 donors always keep their label, because no donor of")
 
 
 def test_the_order_of_repertoires_does_not_matter(cohort: RepertoireDataset) -> None:

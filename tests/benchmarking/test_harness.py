@@ -819,9 +819,22 @@ def test_each_job_has_a_cost_and_is_reported_as_progress(run: Callable[..., Benc
     assert (result.costs.loc[result.costs["method"] == "noise", "seconds"] >= 0.01).all()
     assert [done for done, _, _ in told] == [*range(4 * N_FOLDS + 1), *range(4 * N_FOLDS, N_JOBS + 1)]
     assert {total for _, total, _ in told} == {N_JOBS}
-    assert told[0][2] is None
+    is_path_unknown = [left is None for _, _, left in told]
+    assert is_path_unknown == [True] * (N_FOLDS + 1) + [False] * (len(told) - N_FOLDS - 1)
     assert told[-1][2] == 0
-    assert all(left is not None and left >= 0 for _, _, left in told[1:])
+    noise_left = 2 * N_FOLDS * 0.01 + N_FOLDS * 0.01  # two more searches of each fold, and the final jobs
+    assert (told[N_FOLDS + 1][2] or 0) >= noise_left
+
+
+def test_methods_without_a_search_begin_first(run: Callable[..., BenchmarkResult], toys: ModuleType) -> None:
+    """So the time of each method is known early, also of DeepRC, which takes longest."""
+    told: list[float | None] = []
+    methods = {"path": toys.PathNoise(), "slow": toys.Noise(seconds=0.05)}
+    search = {"path": METHODS["path"]}
+    result = run(methods, search, progress=lambda _, __, left: told.append(left))
+    assert set(result.costs.loc[result.costs["method"] == "slow", "task"]) == {"final"}
+    assert told[N_FOLDS] is None  # all jobs of one method, none of the other
+    assert told[N_FOLDS + 1] is not None
 
 
 def test_one_process_does_not_prepare_the_cohort_first(

@@ -1,7 +1,6 @@
 import gc
 import itertools
 import json
-import math
 import os
 import time
 from collections.abc import Callable
@@ -384,13 +383,14 @@ def test_the_time_left_is_estimated_from_jobs_of_the_same_kind(toys: ModuleType,
         (job("a", "search"), {"seconds": 3.0}),
         (job("a", "final"), {"seconds": 8.0}),
     ]
-    assert estimate_seconds_left([], [job("a", "search")], running=1) is None
+    search, final = ("a", "search"), ("a", "final")
+    assert estimate_seconds_left([], [search], running=1) is None
     assert estimate_seconds_left(done, [], running=1) == 0
-    assert estimate_seconds_left(done, [job("a", "search")], running=1) == 2
-    assert estimate_seconds_left(done, [job("a", "search"), job("a", "final")], running=2) == 5
-    left = estimate_seconds_left(done, [job("b", "search"), job("a", "search")], running=1)
-    assert left is not None
-    assert math.isclose(left, 4 + 2)  # what has not been seen yet takes as long as all on average
+    assert estimate_seconds_left(done, [search], running=1) == 2
+    assert estimate_seconds_left(done, [search, final], running=2) == 5
+    assert estimate_seconds_left(done, [search], running=8) == 2  # one process does it
+    assert estimate_seconds_left(done[:2], [final, search], running=1) == 2 + 2  # as long as searches of the method
+    assert estimate_seconds_left(done, [("b", "search"), search], running=1) is None  # no job of b has ended
 
 
 def test_the_time_left_on_a_cluster(
@@ -399,7 +399,7 @@ def test_the_time_left_on_a_cluster(
     """The workers of a cluster are unknown, so the speed of this call counts; before its first job there is none."""
     clock = [100.0]
     monkeypatch.setattr("deeprc.benchmarking.jobs.time", SimpleNamespace(monotonic=lambda: clock[0]))
-    job, known = make(toys.Noise(), {}, method="a", kind="search"), [(make(toys.Noise(), {}), {"seconds": 9.0})]
+    job, known = ("a", "search"), [(make(toys.Noise(), {}, method="a"), {"seconds": 9.0})]
     here, cluster = RemainingTime(Workers(2)), RemainingTime(Workers(scheduler="tcp://host:1"))
     assert here.estimate(known, [job, job]) == 9
     assert cluster.estimate(known, [job, job]) is None

@@ -449,15 +449,15 @@ def test_verdict_when_a_control_does_as_well() -> None:
 @pytest.mark.parametrize(
     ("a", "v", "words"),
     [
-        (1.0, 1.0, "is not significantly worse than"),
-        (0.5, 0.8, "is not significantly worse than"),
+        (1.0, 0.8, "is not significantly worse than"),
+        (0.5, 0.8, "has a higher AUC, but not significantly, than"),
         (0.5, 5.0, "is significantly better than"),
     ],
 )
 def test_verdict_says_how(a: float, v: float, words: str) -> None:
     comparison = compare(random_predictions({"a": a, "v": v}), [A, CONTROL])
     lines = [line for line in verdict(comparison, [A, CONTROL]) if line.startswith("V gene")]
-    assert f" {words} the best method, Method A (" in lines[0]
+    assert f" {words} the best of the other methods, Method A (" in lines[0]
 
 
 def test_verdict_when_no_control_reaches_the_method() -> None:

@@ -79,8 +79,8 @@ def test_the_shares_of_two_outputs() -> None:
         ),
         (
             ["genes of clonal families", "counts"],
-            "all sequences: how frequent genes are in clonal families and how unequal counts are",
-            "genes of clonal families and counts of all sequences",
+            "all sequences: how frequent genes are (each clonal family counts once) and how unequal counts are",
+            "genes of clonal families, and counts of all sequences",
         ),
     ],
 )

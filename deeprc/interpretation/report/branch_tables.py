@@ -42,6 +42,8 @@ __all__ = [
 
 _SHOWN = 20  # number of clones in a table; all are in the file that can be saved
 
+_LEVEL = 0.05  # largest q of a clone that is called significant
+
 _NEARLY_ALL = 0.9  # share of an output's variance
 
 _USES = {
@@ -54,14 +56,15 @@ _SHORT_USES = {
     CompositionBranch.name: "all sequences",
     CloneBranch.name: "stored clones",
 }
+_OF_FAMILIES = " of clonal families"
 _FEATURES = {
     "k-mers": "how frequent short pieces (k-mers) are",
     "genes": "how frequent genes are",
     "counts": "how unequal counts are",
     "k-mers weighted by counts": "which k-mers expanded clones have",
     "genes weighted by counts": "which genes expanded clones have",
-    "k-mers of clonal families": "how frequent short pieces (k-mers) are in clonal families",
-    "genes of clonal families": "how frequent genes are in clonal families",
+    "k-mers of clonal families": "how frequent short pieces (k-mers) are (each clonal family counts once)",
+    "genes of clonal families": "how frequent genes are (each clonal family counts once)",
 }
 
 
@@ -111,8 +114,12 @@ def make_variation_sentence(variation: VarianceShares, split: str, features: Map
     ordered = sorted(variation.shares.items(), key=lambda item: -item[1])
 
     def describe(source: str) -> str:
-        read = _join_words(features.get(source, ()))
-        return f"{read} of {_SHORT_USES[source]}" if read else _SHORT_USES[source]
+        read = features.get(source, ())
+        families = [name.removesuffix(_OF_FAMILIES) for name in read if name.endswith(_OF_FAMILIES)]
+        others = [name for name in read if not name.endswith(_OF_FAMILIES)]
+        parts = [_join_words(families) + _OF_FAMILIES] if families else []
+        parts += [f"{_join_words(others)} of {_SHORT_USES[source]}"] if others else []
+        return ", and ".join(parts) or _SHORT_USES[source]
 
     shares = ", ".join(
         f"{_round_percent(share):.0%} {'comes ' if i == 0 else ''}through {source} ({describe(source)})"
@@ -192,7 +199,9 @@ def _make_clone_table(stored: pd.DataFrame, tasks: Sequence[Task], table_index: 
     rows = [_make_clone_row(row, directions, [*genes], [*carriers]) for row in shown.to_dict("records")]
     one_each = ", one of each cluster" if len(without_others) < len(stored) else ""
     quantity = "All" if len(shown) == len(stored) else f"The first {len(shown):,} of"
-    caption = f"{quantity} {len(stored):,} stored clones{carriers_of}{one_each}"
+    n_significant = int((stored["q_value"] <= _LEVEL).sum())
+    significant = f"; {n_significant:,} of all are significant one by one (q at most {_LEVEL:g})"
+    caption = f"{quantity} {len(stored):,} stored clones{carriers_of}{one_each}{significant}"
     return make_sortable_table(f"clones-{table_index}", caption, columns, rows, stored)
 
 
