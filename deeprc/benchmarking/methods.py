@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, is_classifier, is_regressor
 from deeprc.benchmarking.registry import METHODS
 from deeprc.benchmarking.search import SearchSpace, apply_setting, parse_search
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.documents import abbreviate, parse_yaml, read_exponent, read_yaml
+from deeprc.documents import CONTROL_CHARACTERS, abbreviate, parse_yaml, read_exponent, read_yaml
 from deeprc.errors import InputError, suggest_nearest
 from deeprc.evaluation.sheet_control import find_categories, format_column_names, select_control_columns
 from deeprc.tasks import Task
@@ -332,7 +332,10 @@ def _apply_section(method: Method, section: Mapping[str, Any], source: str) -> M
             getattr(candidate, "check_parameters", lambda: None)()
         except ValueError as error:
             raise InputError(f"{where}: {error}") from error
-    return replace(method, estimator=estimator, search=search, label=str(section.get("label", method.label)))
+    label = str(section.get("label", method.label))
+    if CONTROL_CHARACTERS.search(label):
+        raise InputError(f"{where}.label: expected no control characters, found {abbreviate(label)}")
+    return replace(method, estimator=estimator, search=search, label=label)
 
 
 def _explain_unfit_method(method: Method, dataset: RepertoireDataset, task: Task) -> str | None:
