@@ -28,6 +28,7 @@ from deeprc.datasets.hdf5 import (
     read_text_list_attribute,
 )
 from deeprc.datasets.provenance import read_preprocessing, read_simulation
+from deeprc.documents import abbreviate
 from deeprc.errors import InputError
 from deeprc.versions import package_version
 
@@ -217,5 +218,5 @@ def _read_metadata_table(
         columns[name] = pd.Series(np.array(numbers, np.float64 if numbers.dtype == np.float16 else None))
     lengths = {len(column) for column in columns.values()}
     if len(lengths) > 1:
-        raise ValueError(f"/metadata: expected columns of one length, found {sorted(lengths)}")
+        raise ValueError(f"/metadata: expected columns of one length, found {abbreviate(sorted(lengths))}")
     return pd.DataFrame(columns)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from deeprc.documents import CONTROL_CHARACTERS
-from deeprc.errors import InputError, quote
+from deeprc.errors import InputError, cut_name, quote
 from deeprc.files import check_regular_file
 
 __all__ = [
@@ -163,9 +163,8 @@ def map_values(path: Path, dataset: h5py.Dataset, dtype: DTypeLike | None = None
         If the values have another type than `dtype`, or do not lie in one piece within the file.
     """
     if dtype is not None and dataset.dtype != dtype:
-        raise ValueError(
-            f"{dataset.name}: expected one dimension of {np.dtype(dtype)}, found {dataset.dtype} {dataset.shape}"
-        )
+        found = f"{cut_name(str(dataset.dtype))} {dataset.shape}"
+        raise ValueError(f"{dataset.name}: expected one dimension of {np.dtype(dtype)}, found {found}")
     if dataset.dtype.hasobject:  # the file's bytes would be taken for addresses in memory
         raise ValueError(f"{dataset.name}: expected numbers or texts of fixed length, found values of variable length")
     offset = _find_values_offset(dataset)
@@ -270,7 +269,7 @@ def describe_values(member: h5py.Group | h5py.Dataset) -> str:
     """Return what a dataset holds, for messages; a group holds no values."""
     if isinstance(member, h5py.Group):
         return "a group"
-    return "texts of variable length" if h5py.check_string_dtype(member.dtype) else str(member.dtype)
+    return "texts of variable length" if h5py.check_string_dtype(member.dtype) else cut_name(str(member.dtype))
 
 
 def is_fixed_text(dataset: h5py.Dataset) -> bool:

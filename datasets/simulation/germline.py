@@ -17,6 +17,7 @@ from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.counters import draw_uniforms, draw_word, draw_words
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.background import Background
+from deeprc.documents import abbreviate
 from deeprc.errors import InputError
 
 __all__ = ["GermlineBackground"]
@@ -51,7 +52,9 @@ class GermlineBackground(Background):
         for usage, ends in ((self.v_genes, _V_ENDS), (self.j_genes, _J_ENDS)):
             valid = set(usage) <= set(ends) and all(frequency >= 0 for frequency in usage.values())
             if not valid or not 0 < sum(usage.values()) < math.inf:
-                raise InputError(f"background: expected the usage of some of {', '.join(ends)}, found {dict(usage)}")
+                raise InputError(
+                    f"background: expected the usage of some of {', '.join(ends)}, found {abbreviate(dict(usage))}"
+                )
 
     def draw(self, key: int, rows: NDArray[np.int64]) -> Sequences:
         """Return the sequences at these rows, see `Background.draw`."""

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, is_classifier, is_regressor
 from deeprc.benchmarking.registry import METHODS
 from deeprc.benchmarking.search import SearchSpace, apply_setting, parse_search
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.documents import abbreviate, parse_yaml, read_exponent, read_yaml
+from deeprc.documents import CONTROL_CHARACTERS, abbreviate, parse_yaml, read_exponent, read_yaml
 from deeprc.errors import InputError, suggest_nearest
 from deeprc.evaluation.sheet_control import find_categories, format_column_names, select_control_columns
 from deeprc.tasks import Task
@@ -274,7 +274,9 @@ def _select_section_for_kind(section: Mapping[str, Any], where: str, task: Task)
     """Return a section for the kind of a target; for regression, keys under `regression` replace others."""
     for_regression = section.get("regression", {})
     if not isinstance(for_regression, Mapping):
-        raise InputError(f"{where}.regression: expected search, trials, fixed or label, found {for_regression!r}")
+        raise InputError(
+            f"{where}.regression: expected search, trials, fixed or label, found {abbreviate(for_regression)}"
+        )
     rest = {key: value for key, value in section.items() if key != "regression"}
     return {**rest, **for_regression} if task.kind == "regression" else rest
 
@@ -315,12 +317,13 @@ def _apply_section(method: Method, section: Mapping[str, Any], source: str) -> M
     if not section:
         return method
     where = f"{source}: {method.name}"
-    unknown = sorted(set(section) - _SECTION_KEYS)
+    unknown = [key for key in section if key not in _SECTION_KEYS]
     if unknown:
-        raise InputError(f"{where}: unknown key {unknown[0]!r}; expected some of {', '.join(sorted(_SECTION_KEYS))}")
+        known = ", ".join(sorted(_SECTION_KEYS))
+        raise InputError(f"{where}: unknown key {abbreviate(unknown[0])}; expected some of {known}")
     fixed = section.get("fixed", {})
     if not isinstance(fixed, Mapping):
-        raise InputError(f"{where}.fixed: expected names and values of parameters, found {fixed!r}")
+        raise InputError(f"{where}.fixed: expected names and values of parameters, found {abbreviate(fixed)}")
     search = parse_search(section.get("search", {}), trials=section.get("trials", 1), source=f"{where}.search")
     estimator = apply_setting(method.estimator, {str(name): read_exponent(value) for name, value in fixed.items()})
     for setting in search.list_settings([0])[:_MAX_CHECKED]:
@@ -329,7 +332,10 @@ def _apply_section(method: Method, section: Mapping[str, Any], source: str) -> M
             getattr(candidate, "check_parameters", lambda: None)()
         except ValueError as error:
             raise InputError(f"{where}: {error}") from error
-    return replace(method, estimator=estimator, search=search, label=str(section.get("label", method.label)))
+    label = str(section.get("label", method.label))
+    if CONTROL_CHARACTERS.search(label):
+        raise InputError(f"{where}.label: expected no control characters, found {abbreviate(label)}")
+    return replace(method, estimator=estimator, search=search, label=label)
 
 
 def _explain_unfit_method(method: Method, dataset: RepertoireDataset, task: Task) -> str | None:

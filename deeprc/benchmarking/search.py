@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 
 from deeprc.benchmarking.cohort_digest import digest_values
-from deeprc.documents import read_exponent
+from deeprc.documents import abbreviate, read_exponent
 from deeprc.errors import InputError
 
 __all__ = [
@@ -29,6 +29,9 @@ __all__ = [
 Setting = dict[str, Any]
 
 _MAX_VALUES = 100_000
+"""Largest number of values of a range, and of settings of a search space."""
+
+_MAX_INTEGER = 2**63 - 1
 _RANGES = ("log10", "integer")
 _MAX_EXPONENT = 300  # largest exponent of 10 for a number of 64 bits
 
@@ -85,9 +88,9 @@ def parse_search(body: object, *, trials: object, source: str) -> SearchSpace:
         If the value is anything else; the message begins with `source`.
     """
     if not isinstance(body, Mapping):
-        raise InputError(f"{source}: expected names of parameters with values, found {body!r}")
+        raise InputError(f"{source}: expected names of parameters with values, found {abbreviate(body)}")
     if isinstance(trials, bool) or not isinstance(trials, int) or trials < 1:
-        raise InputError(f"{source}: trials: expected a whole number of at least 1, found {trials!r}")
+        raise InputError(f"{source}: trials: expected a whole number of at least 1, found {abbreviate(trials)}")
     lists: dict[str, Sequence[Any]] = {}
     ranges: dict[str, tuple[str, float, float]] = {}
     for name, values in body.items():
@@ -101,6 +104,9 @@ def parse_search(body: object, *, trials: object, source: str) -> SearchSpace:
             lists[str(name)] = range(int(low), int(high) + 1)
         else:
             ranges[str(name)] = (kind, low, high)
+    n_settings = math.prod(map(len, lists.values())) * (trials if ranges else 1)
+    if n_settings > _MAX_VALUES:
+        raise InputError(f"{source}: expected at most {_MAX_VALUES:,} settings, found {abbreviate(n_settings)}")
     return SearchSpace(lists, ranges, trials)
 
 
@@ -113,15 +119,15 @@ def _parse_limits(values: object, source: str) -> tuple[str, float, float]:
         elif len(values) == 1 and next(iter(values)) in _RANGES:
             ((kind, limits),) = values.items()
         else:
-            raise InputError(f"{source}: {expected}, found {dict(values)!r}")
+            raise InputError(f"{source}: {expected}, found {abbreviate(dict(values))}")
         limits = [read_exponent(limit) for limit in limits] if isinstance(limits, list) else []
         if len(limits) == 2 and all(_is_allowed_limit(kind, limit) for limit in limits) and limits[0] <= limits[1]:
             return str(kind), limits[0], limits[1]
-    raise InputError(f"{source}: {expected}, found {values!r}")
+    raise InputError(f"{source}: {expected}, found {abbreviate(values)}")
 
 
 def _is_allowed_limit(kind: str, limit: object) -> bool:
-    if isinstance(limit, bool) or not isinstance(limit, int | float) or not math.isfinite(limit):
+    if isinstance(limit, bool) or not isinstance(limit, int | float) or not abs(limit) <= _MAX_INTEGER:  # also NaN
         return False
     return abs(limit) <= _MAX_EXPONENT if kind == "log10" else limit == int(limit)
 
@@ -182,7 +188,7 @@ def apply_setting(estimator: BaseEstimator, setting: Mapping[str, Any]) -> BaseE
         held = parameters.get(parameter, defaults[parameter])
         if not (held is None or isinstance(held, Mapping)):
             raise InputError(
-                f"{type(estimator).__name__}: {name}: the parameter {parameter!r} has no keys, it is {held!r}"
+                f"{type(estimator).__name__}: {name}: the parameter {parameter!r} has no keys, it is {abbreviate(held)}"
             )
         parameters[parameter] = {**(held or {}), key: value}
     return unfitted.set_params(**parameters)

@@ -241,7 +241,8 @@ def _validate_members(body: Any, n: int, where: str) -> list[dict[str, Any]]:
     numbers = ("auc", "weight", "share", "intercept")
     for member in members:
         if set(member) != {"member", *numbers, "contributions"}:
-            raise InputError(f"{where}: expected member, {', '.join(numbers)}, contributions, found {sorted(member)}")
+            found = abbreviate(sorted(member))
+            raise InputError(f"{where}: expected member, {', '.join(numbers)}, contributions, found {found}")
         validate(member["member"], str, where)
         for name in numbers:
             validate(member[name], float, f"{where}: {name}")

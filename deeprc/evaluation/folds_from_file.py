@@ -11,12 +11,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.errors import InputError, describe_names
+from deeprc.documents import shorten_message
+from deeprc.errors import InputError, describe_names, quote
 from deeprc.files import read_limited
 
 __all__ = ["read_folds"]
 
 _MAX_BYTES = 64 << 20
+_COLUMNS = ("repertoire_id", "fold")
+_MAX_DIGITS = 9  # of the number of a fold, with zeros before it
 
 _logger = logging.getLogger(__name__)
 
@@ -34,13 +37,12 @@ def read_folds(path: Path, repertoire_ids: NDArray[np.object_]) -> NDArray[np.in
     try:
         content = read_limited(path, limit=_MAX_BYTES, expected="a table of folds, a number, or leave-one-out:COLUMN")
         table = pd.read_csv(io.BytesIO(content), sep="\t", dtype=str, keep_default_na=False)
+        header = pd.read_csv(io.BytesIO(content), sep="\t", dtype=str, keep_default_na=False, header=None, nrows=1)
     except InputError:
         raise
     except ValueError as error:
-        raise InputError(f"{path}: cannot be read as a table: {' '.join(str(error).split())}") from error
-    missing = [name for name in ("repertoire_id", "fold") if name not in table]
-    if missing:
-        raise InputError(f"{path}: no column {missing[0]!r}; expected repertoire_id and fold, tab-separated")
+        raise InputError(f"{path}: cannot be read as a table: {shorten_message(error)}") from error
+    _check_columns(header.iloc[0].tolist(), path)
     fold_of = _parse_folds(table, path, [str(repertoire_id) for repertoire_id in repertoire_ids])
     folds = np.unique(fold_of[fold_of >= 0])
     if len(folds) < 3 or folds[-1] != len(folds) - 1:
@@ -53,17 +55,26 @@ def read_folds(path: Path, repertoire_ids: NDArray[np.object_]) -> NDArray[np.in
     return fold_of
 
 
+def _check_columns(names: Sequence[str], path: Path) -> None:
+    """Raise InputError unless each of the columns that are needed is there once."""
+    for name in _COLUMNS:
+        if name not in names:
+            raise InputError(f"{path}: no column {name!r}; expected repertoire_id and fold, tab-separated")
+        if (n := names.count(name)) > 1:
+            raise InputError(f"{path}: expected one column {name!r}, found {n}")
+
+
 def _parse_folds(table: pd.DataFrame, path: Path, repertoire_ids: Sequence[str]) -> NDArray[np.int64]:
     """Return the index of the fold of each repertoire, (B,), from a table of texts; -1 if the table lacks it."""
     index_of = {name: index for index, name in enumerate(repertoire_ids)}
     fold_of = np.full(len(index_of), -1)
     for row_number, (name, fold) in enumerate(zip(table["repertoire_id"], table["fold"], strict=True), start=2):
         if name not in index_of:
-            raise InputError(f"{path}: row {row_number}: the cohort has no repertoire {name!r}")
+            raise InputError(f"{path}: row {row_number}: the cohort has no repertoire {quote(name)}")
         if fold_of[index_of[name]] >= 0:
-            raise InputError(f"{path}: row {row_number}: repertoire {name!r} is listed twice")
-        if not (fold.isascii() and fold.isdigit() and len(fold) < 10):
-            where = f"{path}: row {row_number}, column 'fold'"
-            raise InputError(f"{where}: expected a whole number of at least 0, found {fold!r}")
+            raise InputError(f"{path}: row {row_number}: repertoire {quote(name)} is listed twice")
+        if not (fold.isascii() and fold.isdigit() and len(fold) <= _MAX_DIGITS):
+            expected = f"a whole number from 0 to {10**_MAX_DIGITS - 1:,}"
+            raise InputError(f"{path}: row {row_number}, column 'fold': expected {expected}, found {quote(fold)}")
         fold_of[index_of[name]] = int(fold)
     return fold_of

@@ -187,6 +187,18 @@ def test_an_object_that_is_no_estimator_is_refused(
         ([""], {}, "^no method ''"),
         ([], {}, "^no method was given; expected `methods` with some of: noise, motif, moon$"),
         (["noise"], {"noise": {"serch": {}}}, "mine.yaml: noise: unknown key 'serch'; expected some of estimator, fix"),
+        (
+            ["noise"],
+            {"noise": {1: {}, "serch": {}}},
+            "mine.yaml: noise: unknown key 1; expected some of estimator, fix",
+        ),
+        (["noise"], {"noise": {"x" * 9999: 1}}, r"mine.yaml: noise: unknown key 'x+\.\.\.x+'; expected some of"),
+        (
+            ["noise"],
+            {"noise": {"label": "\x1b[31m"}},
+            r"mine.yaml: noise.label: expected no control characters, found '\\x1b\[31m'",
+        ),
+        (["noise"], {"noise": {"label": "a\nb"}}, "mine.yaml: noise.label: expected no control characters"),
         (["noise"], {"noise": {"search": 3}}, "mine.yaml: noise.search: expected names of parameters with values"),
         (["noise"], {"noise": {"search": {"salt": 3}}}, "mine.yaml: noise.search: salt: expected a list of values"),
         (["noise"], {"noise": {"trials": 0}}, "mine.yaml: noise.search: trials: expected a whole number of at least 1"),

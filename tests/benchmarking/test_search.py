@@ -129,6 +129,15 @@ LIMITS = r"expected a list of values, \{from: 1, to: 9\}, \{log10: \[-6, 6\]\} o
         ("C: {integer: {1: 2}}", LIMITS),
         ("C: {log10: [0, 1], integer: [0, 1]}", LIMITS),
         ("C: {log2: [0, 1]}", LIMITS),
+        (f"C: {{from: 1, to: {10**400}}}", LIMITS),
+        (f"C: {{log10: [0, {10**400}]}}", LIMITS),
+        (f"C: {{integer: [1, {2**63}]}}", LIMITS),
+        (f"C: {{integer: [-{10**400}, 1]}}", LIMITS),
+        ("C: {1: 2, a: 3}", LIMITS),
+        (f"[{'C, ' * 10_000}]", "expected names of parameters with values, found"),
+        (f"C: {'x' * 10_000}", f"C: {LIMITS} 'x"),
+        (f"C: {{{', '.join(f'k{i}: 1' for i in range(1000))}}}", LIMITS),
+        ("{a: {from: 1, to: 400}, b: {from: 1, to: 400}}", "expected at most 100,000 settings, found 160000"),
     ],
 )
 def test_an_invalid_search_is_refused_with_one_line(text: str, message: str) -> None:
@@ -136,6 +145,15 @@ def test_an_invalid_search_is_refused_with_one_line(text: str, message: str) -> 
         parsed(text)
     assert str(error.value).startswith("mine.yaml: svm.search: ")
     assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 400
+
+
+@pytest.mark.parametrize("trials", [100_001, 10**10, 10**400])
+def test_more_trials_than_any_search_needs_are_refused(trials: int) -> None:
+    with pytest.raises(InputError, match=r"^mine.yaml: svm.search: expected at most 100,000 settings, found ") as error:
+        parsed("C: {log10: [0, 1]}", trials)
+    assert len(str(error.value)) < 200
+    assert parsed("C: [1, 2]", trials).list_settings([0]) == [{"C": 1}, {"C": 2}]  # nothing is drawn
 
 
 @pytest.mark.parametrize("trials", [0, -1, 1.5, "3", None, True])

@@ -412,6 +412,35 @@ def test_labels_as_h5py_writes_them(victim, tmp_path, name, values, message):
         Container(change(victim, tmp_path / "c.h5", alter))
 
 
+@pytest.mark.parametrize("name", ["counts", "repertoire_ids", "metadata/status"])
+def test_a_type_of_a_thousand_fields_gives_a_short_message(victim, tmp_path, name):
+    def alter(file):
+        n = len(file[name])
+        del file[name]
+        file[name] = np.zeros(n, [(f"field {index}", "u1") for index in range(1000)])
+        if name == "metadata/status":
+            file[name].attrs["name"] = np.bytes_("status")
+
+    path = change(victim, tmp_path / "c.h5", alter)
+    with pytest.raises(InputError, match=rf"c\.h5: the container is damaged: /{name}: .*field 0.*\.\.\.") as error:
+        Container(path)
+    assert len(str(error.value)) < len(str(path)) + 250
+
+
+def test_columns_of_many_lengths_give_a_short_message(victim, tmp_path):
+    def alter(file):
+        names = [f"c{index}" for index in range(10)]
+        for index, name in enumerate(names):
+            file[f"metadata/{name}"] = np.arange(index)
+            file[f"metadata/{name}"].attrs["name"] = np.bytes_(name)
+        file["metadata"].attrs["columns"] = np.array(
+            [*file["metadata"].attrs["columns"].tolist(), *map(str.encode, names)]
+        )
+
+    with pytest.raises(InputError, match=r"/metadata: expected columns of one length, found \[0, 1, 2, \.\.\.\]"):
+        Container(change(victim, tmp_path / "c.h5", alter))
+
+
 UNKNOWN = "expected numbers or texts of fixed length, found others: "
 LAYOUT = "expected plain numbers, found another layout of "
 

@@ -250,18 +250,34 @@ def test_folds_are_read_from_a_file(tmp_path: Path, caplog: pytest.LogCaptureFix
         (b"repertoire_id\tFold\na\t0\n", "no column 'fold'; expected repertoire_id and fold, tab-separated"),
         (b"repertoire_id\tfold\na\t0\ne\t1\n", "row 3: the cohort has no repertoire 'e'"),
         (b"repertoire_id\tfold\na\t0\nb\t1\na\t0\n", "row 4: repertoire 'a' is listed twice"),
-        (b"repertoire_id\tfold\na\t-1\n", "row 2, column 'fold': expected a whole number of at least 0, found '-1'"),
-        (b"repertoire_id\tfold\na\t1.0\n", "row 2, column 'fold': expected a whole number of at least 0, found '1.0'"),
-        (b"repertoire_id\tfold\na\t\n", "row 2, column 'fold': expected a whole number of at least 0, found ''"),
-        (b"repertoire_id\tfold\na\n", "row 2, column 'fold': expected a whole number of at least 0, found ''"),
+        (
+            b"repertoire_id\tfold\na\t-1\n",
+            "row 2, column 'fold': expected a whole number from 0 to 999,999,999, found '-1'",
+        ),
+        (
+            b"repertoire_id\tfold\na\t1.0\n",
+            "row 2, column 'fold': expected a whole number from 0 to 999,999,999, found '1.0'",
+        ),
+        (
+            b"repertoire_id\tfold\na\t\n",
+            "row 2, column 'fold': expected a whole number from 0 to 999,999,999, found ''",
+        ),
+        (b"repertoire_id\tfold\na\n", "row 2, column 'fold': expected a whole number from 0 to 999,999,999, found ''"),
         (
             "repertoire_id\tfold\na\t²\n".encode(),
-            "row 2, column 'fold': expected a whole number of at least 0, found '²'",
+            "row 2, column 'fold': expected a whole number from 0 to 999,999,999, found '²'",
         ),
         (
             b"repertoire_id\tfold\na\t" + b"9" * 30,
-            "row 2, column 'fold': expected a whole number of at least 0, found '999",
+            "row 2, column 'fold': expected a whole number from 0 to 999,999,999, found '999",
         ),
+        (
+            b"repertoire_id\tfold\nx" + b"x" * 100_000 + b"\t0\n",
+            r"the cohort has no repertoire 'x+'\.\.\. \(100,001 letters",
+        ),
+        (b"repertoire_id\tfold\na\t" + b"0" * 100_000, r"found '0+'\.\.\. \(100,000 letters"),
+        (b"repertoire_id\tfold\tfold\na\t0\t1\n", "expected one column 'fold', found 2"),
+        (b"fold\trepertoire_id\trepertoire_id\n0\ta\tb\n", "expected one column 'repertoire_id', found 2"),
         (b"repertoire_id\tfold\na\t0\nb\t1\n", r"at least 3 folds, numbered from 0 without gaps, found \[0, 1\]"),
         (b"repertoire_id\tfold\na\t0\nb\t1\nc\t3\n", r"numbered from 0 without gaps, found \[0, 1, 3\]"),
         (b"repertoire_id\tfold\na\t1\nb\t2\nc\t3\n", r"numbered from 0 without gaps, found \[1, 2, 3\]"),
@@ -276,3 +292,4 @@ def test_files_of_folds_that_cannot_be_used(text: bytes | None, message: str, tm
         read_folds(path, IDS)
     assert str(error.value).startswith(f"{path}: ")
     assert "\n" not in str(error.value)
+    assert len(str(error.value)) < len(str(path)) + 300
