@@ -1,4 +1,4 @@
-"""Features of how unequal counts are: by hand, invariances, and when the branch of composition reads them."""
+"""Features of how diverse counts are: by hand, invariances, and when the branch of composition reads them."""
 
 from __future__ import annotations
 
