@@ -94,7 +94,7 @@ def sum_clone_abundances(repertoire: Repertoire, gene_fields: Collection[str]) -
     """
     if has_merged_clones(repertoire, gene_fields):
         counts = repertoire.counts.astype(np.int64)
-        return counts[counts > 0]
+        return np.asarray(counts[counts > 0])
     sequences = repertoire.sequences
     arrays = sequences.arrays(gene_fields)
     keys, bits = _group_by_hash(hash_rows(arrays, np.arange(len(sequences))), 0)
