@@ -89,9 +89,12 @@ def count_clones_of_repertoire(
 def sum_clone_abundances(repertoire: Repertoire, gene_fields: Collection[str]) -> NDArray[np.int64]:
     """Return the sum of the counts of each different clone of a repertoire, (M,), in no particular order.
 
-    `gene_fields` are the genes of the clone definition, as in `deeprc.datasets.clones.shared.find_shared_clones`. The
-    sequences of a container from `deeprc preprocess` are different clones already, unless rows were not merged.
+    `gene_fields` are the genes of the clone definition, as in `deeprc.datasets.clones.shared.find_shared_clones`. If
+    preprocessing has merged equal clones, nothing is compared.
     """
+    if has_merged_clones(repertoire, gene_fields):
+        counts = repertoire.counts.astype(np.int64)
+        return np.asarray(counts[counts > 0])
     sequences = repertoire.sequences
     arrays = sequences.arrays(gene_fields)
     keys, bits = _group_by_hash(hash_rows(arrays, np.arange(len(sequences))), 0)

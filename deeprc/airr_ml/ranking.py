@@ -18,7 +18,7 @@ A network is partly overfitted to its training repertoires, so its excess there 
 list of DeepRC is multiplied by the share that other repertoires confirm. If the network stores clones, public
 clones do not take part in this: they are in the list of clones, and say nothing about other sequences with their
 motif. The excess of a logistic regression is 1. A sequence counts by its highest excess. A stack merges the lists of
-its members by rank, share and excess. The list of the composition ignores how unequal the counts are, and the weights
+its members by rank, share and excess. The list of the composition ignores how diverse the counts are, and the weights
 of genes, because thousands of junctions have the same gene.
 
 Letters: B repertoires, n sequences of a container.

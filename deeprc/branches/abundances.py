@@ -32,7 +32,7 @@ _DEPTH_QUANTILE = 0.1  # share of the training repertoires that have fewer count
 def choose_richness_depth(dataset: RepertoireDataset) -> int:
     """Return the number of counts, D, at which numbers of clones are compared: few of the repertoires have fewer.
 
-    It is 1 if no repertoire has a count above 1.
+    Repertoires without any clone that has several counts are left out. If there are no others, it is 1.
     """
     totals = [histogram.total for histogram in load_histograms(dataset) if histogram.abundances.max(initial=0) > 1]
     return int(np.quantile(totals, _DEPTH_QUANTILE)) if totals else 1

@@ -57,10 +57,9 @@ In so few repertoires the search finds strong motifs only; otherwise the network
 _EXTRA_EVIDENCE = 0.5
 """Models of expanded clones, and of clonal families, need so many more standard errors: each is one more choice."""
 
-
 _LOSS_PER_WEIGHT, _MIN_WEIGHT = 3.0, 0.05
-"""If the summed loss of a model is 3 nats higher than that of the best one, its weight is exp(-1) of that of the best
-one. Models below 5% are left out. See docs/experiments.md, 2026-11-30."""
+"""If the sum of the losses of a model is 3 higher than that of the best one, its weight is exp(-1) of that of the best
+one. Models below 5% are left out. See docs/experiments.md, 2026-11-30. The unit is that of `fit_slopes`."""
 
 
 def fit_composition(cohort: TrainingCohort, *, with_counts: bool = True) -> FittedBranch | None:
@@ -101,7 +100,7 @@ def _fit_branch(cohort: TrainingCohort, features: CompositionFeatures) -> Fitted
 
 @dataclass(frozen=True)
 class _FittedOutput:
-    """The model of one output with the best setting, fitted to all training repertoires.
+    """The model of one output, a mean of models (`_average_settings`) that are fitted to all training repertoires.
 
     Attributes
     ----------

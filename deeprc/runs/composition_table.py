@@ -78,7 +78,7 @@ def make_composition_table(model: Model, dataset: RepertoireDataset, *, top: int
         a branch counts each once). A k-mer of fewer than 4 residues is counted as the beginning of 4-mers, so not
         where fewer than 4 residues are left;
       - the share of the gene among the sequences (or clonal families) whose gene is known;
-      - the share of all counts, or the number of clones for each count;
+      - the share of all counts, or the number of clones divided by the number of counts;
       - the number of occurrences of the k-mer or gene in a sequence times the expansion score of the sequence, on
         average over the sequences. These k-mers have at most 3 residues.
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.arrays import Floats
 from deeprc.branches.composition import CompositionBranch
 from deeprc.branches.donors import count_standard_errors
 from deeprc.nn.inference import Inference
@@ -52,15 +53,15 @@ def choose_start_motifs(
     branches = [branch for branch in network.branches or () if isinstance(branch, CompositionBranch)]
     if len(motifs) < _MIN_MOTIFS or not branches or branches[0].is_doubtful:
         return list(motifs)
-    initial = copy_state(network)
+    initial, was_training = copy_state(network), network.training
     losses = []
     for used in ([], motifs):
         start_network(inference, used, labels, evaluator.tasks)
         losses.append(evaluator.compute_repertoire_losses(network))
         network.load_state_dict(initial)
+        network.train(was_training)  # an evaluation ends this
     alone, with_motifs = losses
-    evidence = count_standard_errors(with_motifs - alone, evaluator.repertoires.groups)
-    if np.isfinite(with_motifs).all() and evidence <= _MIN_STANDARD_ERRORS:
+    if not _are_higher(with_motifs, alone, evaluator.repertoires.groups):
         return list(motifs)
     _logger.info(
         "The start from motifs predicts the validation repertoires worse than composition does (loss %.3f, not %.3f), "
@@ -69,3 +70,13 @@ def choose_start_motifs(
         alone.sum(),
     )
     return []
+
+
+def _are_higher(losses: Floats, other_losses: Floats, groups: NDArray[np.int64] | None) -> bool:
+    """Return whether losses, (B,), are higher than others, by `_MIN_STANDARD_ERRORS`, or not finite if the others are.
+
+    `groups` are the donors of the repertoires, (B,), see `count_standard_errors`.
+    """
+    if not (np.isfinite(losses).all() and np.isfinite(other_losses).all()):
+        return bool(np.isfinite(other_losses).all())
+    return count_standard_errors(losses - other_losses, groups) > _MIN_STANDARD_ERRORS

@@ -1,4 +1,4 @@
-"""Features of how unequal counts are: by hand, invariances, and when the branch of composition reads them."""
+"""Features of how diverse counts are: by hand, invariances, and when the branch of composition reads them."""
 
 from __future__ import annotations
 
@@ -122,11 +122,19 @@ def test_a_branch_by_hand() -> None:
     np.testing.assert_array_equal(rebuilt.score(repertoire(sequences)), branch.score(repertoire(sequences)))
 
 
+def test_models_of_an_earlier_version_read_shares_alone() -> None:
+    branch = CompositionBranch.from_description({"v_call": [], "j_call": [], "abundances": True}, 1, "model")
+    stored = {"weights": torch.tensor([[1.0, 10.0, 2.0]]).double(), "centre": torch.tensor([-0.5, -1, -2]).double()}
+    branch.load_state_dict({**branch.state_dict(), **{f"abundance_{name}": part for name, part in stored.items()}})
+    sequences = replace(Sequences.encode(["CASSL", "CAS", "CAT", "WWWW"]), counts=np.array([1, 5, 2, 2], np.uint32))
+    score = np.log(0.7) + 0.5 + 10 * (np.log(0.2) + 1) + 2 * (np.log(0.02) + 2)
+    np.testing.assert_allclose(branch.score(repertoire(sequences)), [score * 4 / (4 + NOISE_SEQUENCES)], rtol=1e-7)
+    assert branch.get_linear_function(0).abundances.tolist() == [1, 10, 2]
+
+
 def test_models_of_earlier_versions_read_no_counts() -> None:
     branch = CompositionBranch.from_description({"v_call": ["A"], "j_call": []}, 1, "model")
     assert not branch.reads_counts
-    of_shares = {"v_call": [], "j_call": [], "abundances": True}
-    assert CompositionBranch.from_description(of_shares, 1, "model").get_buffer("abundance_weights").shape == (1, 3)
     assert set(branch.state_dict()) == {
         f"{name}_{part}" for name in ("v_call", "j_call") for part in ("weights", "centre")
     } | {"kmer_weights", "kmer_constants"}

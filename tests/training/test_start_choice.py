@@ -40,8 +40,9 @@ def choose(
     groups: Integers | None = None,
     *,
     motifs: Sequence[EnrichedMotif] = MOTIFS,
+    alone: float = 1.0,
 ) -> list[EnrichedMotif]:
-    """Choose, if the start from motifs has these losses of validation repertoires, and the other start losses of 1."""
+    """Choose, if the start from motifs has these losses of validation repertoires, and the other start one loss."""
     network = DeepRC(n_outputs=1)
     if branches:
         network.attach_branches(branches)
@@ -52,8 +53,9 @@ def choose(
             weights.data.fill_(len(motifs) + 1.0)
 
     def compute_repertoire_losses(network: DeepRC) -> Floats:
+        network.eval()
         n_motifs = round(next(network.parameters()).flatten()[0].item()) - 1
-        return np.array(with_motifs) if n_motifs else np.ones(len(with_motifs))
+        return np.array(with_motifs) if n_motifs else np.full(len(with_motifs), alone)
 
     monkeypatch.setattr(start_choice, "start_network", start)
     repertoires = SimpleNamespace(groups=groups)
@@ -65,6 +67,7 @@ def choose(
     chosen = choose_start_motifs(inference, motifs, np.zeros((4, 1)), evaluator)
     for name, tensor in network.state_dict().items():
         assert torch.equal(tensor, initial[name]), name
+    assert network.training
     return chosen
 
 
@@ -77,6 +80,12 @@ def test_motifs_are_used_unless_they_are_clearly_worse(monkeypatch: pytest.Monke
     assert choose(monkeypatch, branches, [0.2, 0.8, 0.4, 0.6]) == MOTIFS
     assert choose(monkeypatch, branches, [0.1, 2.1, 0.1, 2.1]) == MOTIFS
     assert choose(monkeypatch, branches, [0.1, 0.1, 0.1, float("nan")]) == []
+    assert choose(monkeypatch, branches, [0.1, 0.1, 0.1, float("inf")]) == []
+
+
+def test_motifs_stay_if_the_other_start_has_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    for alone in (float("nan"), float("inf")):
+        assert choose(monkeypatch, [CompositionBranch(1)], [1.2, 1.8, 1.4, 1.6], alone=alone) == MOTIFS
 
 
 def test_a_few_motifs_are_always_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,14 +8,20 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.typing import NDArray
 
 from deeprc import ranks
 from deeprc.datasets import container
 from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.clones import shared
+from deeprc.datasets.clones import distinct, shared
 from deeprc.datasets.clones.clone_set import CloneSet
-from deeprc.datasets.clones.distinct import count_clones_of_repertoire, count_distinct_clones, has_merged_clones
+from deeprc.datasets.clones.distinct import (
+    count_clones_of_repertoire,
+    count_distinct_clones,
+    has_merged_clones,
+    sum_clone_abundances,
+)
 from deeprc.datasets.clones.grouping import SharedClones, group_clones
 from deeprc.datasets.clones.shared import find_shared_clones
 from deeprc.datasets.container_writer import ContainerWriter
@@ -23,7 +29,7 @@ from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.in_memory import from_frame
 from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.sequence_hash import hash_rows, hash_sequences
-from deeprc.datasets.sequences import Sequences
+from deeprc.datasets.sequences import SequenceArrays, Sequences
 from deeprc.datasets.simulation import (
     Cohort,
     GermlineBackground,
@@ -190,15 +196,29 @@ def test_clones_are_taken_in_order_and_an_empty_set_is_found_nowhere(crowded: Re
     ("merge", "merged_by"),
     [("genes", [("v_call", "j_call")]), ("junction", [("v_call", "j_call"), ("v_call",), ()]), ("none", [])],
 )
-def test_preprocessing_says_which_clones_it_has_merged(merge: str, merged_by: list[tuple[str, ...]]) -> None:
+def test_preprocessing_says_which_clones_it_has_merged(
+    merge: str, merged_by: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """These clones are not compared to add up their abundances."""
+    compared: list[bool] = []
+
+    def hash_compared(sequences: SequenceArrays, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
+        compared.append(True)
+        return hash_rows(sequences, rows)
+
+    monkeypatch.setattr(distinct, "hash_rows", hash_compared)
     rows = [("CASSF", "TRBV9", "TRBJ1-1"), ("CASSF", "TRBV9", "TRBJ1-1"), ("CASSF", "TRBV9", "TRBJ1-2")]
     rows += [("CASSF", "TRBV2", "TRBJ1-1"), ("CAWWF", "TRBV9", "TRBJ1-1"), ("CASSF", "", "TRBJ1-1")]
     table = pd.DataFrame(rows, columns=["junction_aa", "v_call", "j_call"]).assign(repertoire_id="one")
+    table["duplicate_count"] = [1, 2, 4, 8, 16, 32]
     (repertoire,) = from_frame(table, options=ReadingOptions(merge=merge))  # type: ignore[arg-type]
     for fields in [("v_call", "j_call"), ("v_call",), ()]:
         assert has_merged_clones(repertoire, fields) == (fields in merged_by)
-        frame = repertoire.to_frame()[["junction_aa", *fields]]
-        assert count_clones_of_repertoire(repertoire, fields) == len(frame.drop_duplicates())
+        abundances = repertoire.to_frame().groupby(["junction_aa", *fields])["duplicate_count"].sum()
+        assert count_clones_of_repertoire(repertoire, fields) == len(abundances)
+        compared.clear()
+        assert sorted(sum_clone_abundances(repertoire, fields).tolist()) == sorted(abundances)
+        assert len(compared) == (fields not in merged_by)
 
 
 def test_a_container_without_a_note_of_preprocessing_is_counted(crowded: RepertoireDataset) -> None:
