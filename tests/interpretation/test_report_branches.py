@@ -69,7 +69,7 @@ def test_the_shares_of_two_outputs() -> None:
         (["genes"], "all sequences: how frequent genes are", "genes of all sequences"),
         (
             ["k-mers", "genes", "counts"],
-            "all sequences: how frequent short pieces (k-mers) are, how frequent genes are and how unequal counts are",
+            "all sequences: how frequent short pieces (k-mers) are, how frequent genes are and how diverse counts are",
             "k-mers, genes and counts of all sequences",
         ),
         (
@@ -79,7 +79,7 @@ def test_the_shares_of_two_outputs() -> None:
         ),
         (
             ["genes of clonal families", "counts"],
-            "all sequences: how frequent genes are (each clonal family counts once) and how unequal counts are",
+            "all sequences: how frequent genes are (each clonal family counts once) and how diverse counts are",
             "genes of clonal families, and counts of all sequences",
         ),
     ],

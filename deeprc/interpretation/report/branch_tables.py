@@ -60,7 +60,7 @@ _OF_FAMILIES = " of clonal families"
 _FEATURES = {
     "k-mers": "how frequent short pieces (k-mers) are",
     "genes": "how frequent genes are",
-    "counts": "how unequal counts are",
+    "counts": "how diverse counts are",
     "k-mers weighted by counts": "which k-mers expanded clones have",
     "genes weighted by counts": "which genes expanded clones have",
     "k-mers of clonal families": "how frequent short pieces (k-mers) are (each clonal family counts once)",
