@@ -25,7 +25,7 @@ def test_command(tmp_path: Path, deeprc: Callable[..., tuple[int, str, str]]) ->
     assert plot.read_bytes().startswith(b"\x89PNG")
     code, out, _ = deeprc(*arguments)
     assert code == 0  # a table of this kind is replaced
-    assert "--group-by counts donors" in out
+    assert "use --group-by to count donors" in out
     (tmp_path / "notes.tsv").write_text("mine\n")
     code, _, err = deeprc("clones", cohort.container.path, "--target", "status", "-o", tmp_path / "notes.tsv")
     assert code == 2
