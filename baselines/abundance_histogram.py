@@ -67,6 +67,10 @@ class AbundanceHistogram:
         """Sum of the abundances of all clones."""
         return int(self.abundances @ self.n_clones)
 
+    def count_clones(self, abundance: int) -> int:
+        """Return the number of clones with this abundance."""
+        return int(self.n_clones[self.abundances == abundance].sum())
+
 
 def load_histograms(X: RepertoireDataset) -> list[AbundanceHistogram]:
     """Return the histogram of each repertoire; those of the whole container are cached."""
@@ -124,7 +128,7 @@ def estimate_richness(histogram: AbundanceHistogram, depth: int) -> float:
     total = histogram.total
     if depth <= total:
         return compute_rarefied_richness(histogram, depth)
-    n_singletons, n_doubletons = (float(histogram.n_clones[histogram.abundances == c].sum()) for c in (1, 2))
+    n_singletons, n_doubletons = float(histogram.count_clones(1)), float(histogram.count_clones(2))
     pairs = n_singletons**2 / (2 * n_doubletons) if n_doubletons else n_singletons * (n_singletons - 1) / 2
     n_unseen = (total - 1) / total * pairs if total else 0.0
     if n_unseen == 0:

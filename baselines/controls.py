@@ -123,7 +123,7 @@ def compute_size_features(counts: NDArray[np.uint32]) -> NDArray[np.float64]:
     abundances, n_sequences, total = histogram.abundances, histogram.n_clones, histogram.total
     share = abundances / total
     entropy = compute_shannon_entropy(histogram)
-    n_singletons, n_doubletons = (float(n_sequences[abundances == count].sum()) for count in (1, 2))
+    n_singletons, n_doubletons = float(histogram.count_clones(1)), float(histogram.count_clones(2))
     last_rank = np.cumsum(n_sequences)
     rank_sum = n_sequences * (2 * last_rank - n_sequences + 1) / 2  # of the sequences with each abundance
     gini = 2 * float(rank_sum @ abundances) / (n * total) - (n + 1) / n

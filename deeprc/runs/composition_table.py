@@ -267,13 +267,8 @@ def _measure_abundances(
     for member in members:
         weights, depth = member.weigh("abundances"), member.branch.richness_depth
         if weights.any():
-            logarithms = compute_abundance_table(dataset, depth)
-            is_known = ~np.isnan(logarithms[:, 0])
-            if is_known.any():
-                features = logarithms[is_known]
-                means = _average_groups(np.exp(features), groups[..., is_known])
-                effects = _compute_effects_of_outputs(features, weights)
-                member_effects.append(_Effects("abundances", name_abundance_features(depth), effects, means))
+            table, names = compute_abundance_table(dataset, depth), name_abundance_features(depth)
+            member_effects += _measure_known("abundances", names, weights, table, np.exp(table), groups)
     yield from _add_members(member_effects)
 
 
@@ -311,14 +306,30 @@ def _measure_gene_expansion(
         if weights.any():
             names = [name for names in member.branch.genes.values() for name in names]
             table = compute_gene_expansion_table(dataset, member.branch.genes)
-            is_known = ~np.isnan(table).any(axis=1)
-            if is_known.any():
-                features = table[is_known]
-                means = _average_groups(features, groups[..., is_known])
-                member_effects.append(
-                    _Effects("gene_expansion", names, _compute_effects_of_outputs(features, weights), means)
-                )
+            member_effects += _measure_known("gene_expansion", names, weights, table, table, groups)
     yield from _add_members(member_effects)
+
+
+def _measure_known(
+    kind: Kind, names: Sequence[str], weights: Floats, table: Floats, shown: Floats, groups: NDArray[np.bool_]
+) -> Iterator[_Effects]:
+    """Yield the effects of the features of one branch, unless they are unknown in all repertoires.
+
+    Parameters
+    ----------
+    kind, names
+        Kind and names of the features.
+    weights
+        Their weights, (T, F).
+    table, shown
+        The features, and the values whose means are shown, (B, F) each; rows of NaN where they are unknown.
+    groups
+        The repertoires of the two groups, (2, T, B).
+    """
+    is_known = ~np.isnan(table).any(axis=1)
+    if is_known.any():
+        means = _average_groups(shown[is_known], groups[..., is_known])
+        yield _Effects(kind, names, _compute_effects_of_outputs(table[is_known], weights), means)
 
 
 def _add_members(member_effects: Sequence[_Effects]) -> Iterator[_Effects]:
