@@ -21,8 +21,10 @@ import torch
 from common import alternate, report, seconds_option
 from memory import measure_peak
 
-from deeprc.branches.clones import CloneBranch, Memory
+from deeprc.branches.clones import CloneBranch
+from deeprc.branches.clones_evidence import EvidenceLevel
 from deeprc.branches.clones_fit import fit_clones
+from deeprc.branches.clones_memory import Memory
 from deeprc.branches.cohort import TrainingCohort
 from deeprc.branches.composition import CompositionBranch
 from deeprc.branches.composition_fit import fit_composition
@@ -132,7 +134,7 @@ def _make_clone_branch(dataset: RepertoireDataset, n_clones: int) -> Branch:
         output=0,
         direction="up",
         kind="odds",
-        parameters=np.array([1.0, 1000.0, 2.0, 1000.0]),
+        levels=[EvidenceLevel(1.0, 1.0, np.array([1.0, 1000.0, 2.0, 1000.0]))],
         clones=clones,
         matches=np.arange(n_clones) % 2,  # EXACT and ONE_SUBSTITUTION
         carriers=np.ones((n_clones, 2), np.int64),

@@ -10,14 +10,17 @@ clone, see `deeprc.datasets.clones.clusters`.
 
 A repertoire has n different clones, and k of them are retrieved. Both numbers give the evidence for an output, see
 `clones_evidence`. The evidence with k = 0 is shared by all sequences. The difference between the evidence and that with
-k = 0 is shared equally by the k clones, and the part of each clone by the sequences that retrieve it.
+k = 0 is shared equally by the k clones, and the part of each clone by the sequences that retrieve it. The evidence is a
+weighted sum over levels: on each level, only the clones with a p-value below its threshold count.
 
-Letters: N sequences of one repertoire, J clones, G memories, R residues, T outputs, n pairs of a sequence and a clone.
+Letters: N sequences of one repertoire, J clones, G memories, L levels of all memories, R residues, T outputs, n pairs
+of a sequence and a clone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -26,8 +29,14 @@ import torch
 from numpy.typing import NDArray
 
 from deeprc.arrays import Floats, index_connected
-from deeprc.branches.clones_description import ClonesDescription, MemoryDescription, parse_clones_description
-from deeprc.branches.clones_evidence import N_PARAMETERS, EvidenceDirection, EvidenceKind, compute_evidence
+from deeprc.branches.clones_description import (
+    ClonesDescription,
+    LevelDescription,
+    MemoryDescription,
+    parse_clones_description,
+)
+from deeprc.branches.clones_evidence import N_PARAMETERS, EvidenceLevel, compute_evidence
+from deeprc.branches.clones_memory import CLUSTER, Memory
 from deeprc.branches.genes import check_some_genes_known
 from deeprc.datasets.alphabet import AMINO_ACIDS, MAX_LENGTH
 from deeprc.datasets.categorical import Categorical
@@ -39,45 +48,10 @@ from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.errors import InputError
 from deeprc.nn.branches import Branch, to_array
 
-__all__ = ["CLUSTER", "CloneBranch", "CloneHits", "Memory", "find_first_of_cluster"]
-
-CLUSTER = 1 << 20
-"""`CLUSTER` + c is the match of the members of cluster c; all other matches are smaller."""
+__all__ = ["CloneBranch", "CloneHits"]
 
 _MAX_LOG_RATE = 100.0
 _CARRIERS = ("carriers_positive", "carriers_negative")
-
-
-class Memory(NamedTuple):
-    """The stored clones that are associated with one output in one direction.
-
-    Attributes
-    ----------
-    output
-        Index of the output.
-    direction
-        `up` if repertoires with a higher label carry the clones more often, `down` if those with a lower label do.
-    kind, parameters
-        Kind and parameters of the evidence, see `fit_evidence`; `odds` are the log-odds of the direction.
-    clones
-        The J clones, best first.
-    matches
-        Match of each clone, (J,): `EXACT`, `ONE_SUBSTITUTION`, `WILDCARD` + position, or `CLUSTER` + cluster, from 0.
-    carriers
-        Numbers of carriers of each clone or of its cluster, (J, 2): the positive and the negative ones for classes; all
-        carriers and 0 for numbers. A carrier is a donor if donors are known, else a training repertoire.
-    tests
-        P-value and q-value of each clone or of its cluster, (J, 2).
-    """
-
-    output: int
-    direction: EvidenceDirection
-    kind: EvidenceKind
-    parameters: Floats
-    clones: CloneSet
-    matches: NDArray[np.int64]
-    carriers: NDArray[np.int64]
-    tests: Floats
 
 
 class CloneHits(NamedTuple):
@@ -104,23 +78,11 @@ class CloneHits(NamedTuple):
     evidence: Floats
 
 
-def find_first_of_cluster(matches: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the index of the first clone in the cluster of each clone, (J,), or its own index if it has no cluster.
-
-    `matches` has the match of each clone of one memory, (J,).
-    """
-    first = np.arange(len(matches))
-    members = np.flatnonzero(matches >= CLUSTER)
-    _, first_members, cluster = np.unique(matches[members], return_index=True, return_inverse=True)
-    first[members] = members[first_members][cluster.ravel()]
-    return first
-
-
 class _MemorySpan(NamedTuple):
-    """One memory, the parameters of its evidence, and the slice of its clones among those of all memories."""
+    """One memory, the levels of its evidence, and the slice of its clones among those of all memories."""
 
     memory: MemoryDescription
-    parameters: Floats
+    levels: Sequence[EvidenceLevel]
     start: int
     stop: int
 
@@ -155,8 +117,8 @@ class CloneBranch(Branch):
         for name, shape in {**shapes, **dict.fromkeys(GENE_FIELDS, (n,))}.items():
             self.register_buffer(name, torch.zeros(shape, dtype=torch.int64))
         self.register_buffer("tests", torch.zeros(n, 2, dtype=torch.float64))
-        evidence = torch.zeros(len(description.memories), N_PARAMETERS, dtype=torch.float64)
-        self.register_buffer("evidence", evidence)
+        n_levels = sum(len(memory.levels) for memory in description.memories)
+        self.register_buffer("evidence", torch.zeros(n_levels, N_PARAMETERS, dtype=torch.float64))
 
     @classmethod
     def of(cls, memories: Sequence[Memory], n_outputs: int, *, is_doubtful: bool = False) -> CloneBranch:
@@ -164,7 +126,14 @@ class CloneBranch(Branch):
         sequences = Sequences.concatenate([memory.clones.sequences for memory in memories])
         genes = sequences.genes  # all names of the container, to compare them with those of others
         described = tuple(
-            MemoryDescription(memory.output, memory.direction, memory.kind, len(memory.clones)) for memory in memories
+            MemoryDescription(
+                memory.output,
+                memory.direction,
+                memory.kind,
+                len(memory.clones),
+                tuple(LevelDescription(level.threshold, level.weight) for level in memory.levels),
+            )
+            for memory in memories
         )
         vocabularies = {name: calls.vocabulary for name, calls in genes.items()}
         branch = cls(ClonesDescription(described, len(sequences.residues), vocabularies, is_doubtful), n_outputs)
@@ -175,7 +144,7 @@ class CloneBranch(Branch):
             "is_ball": np.concatenate([memory.matches for memory in memories]),
             "carriers": np.concatenate([memory.carriers for memory in memories]),
             "tests": np.concatenate([memory.tests for memory in memories]),
-            "evidence": np.stack([memory.parameters for memory in memories]),
+            "evidence": np.stack([level.parameters for memory in memories for level in memory.levels]),
         }
         for name, values in columns.items():
             buffer = getattr(branch, name)
@@ -196,11 +165,13 @@ class CloneBranch(Branch):
         return CloneSet(sequences.with_genes(calls))
 
     def _list_memory_spans(self) -> list[_MemorySpan]:
-        """Return each memory with the parameters of its evidence and the slice of its clones."""
-        memories = self._description.memories
-        bounds = np.cumsum([0, *(memory.n_clones for memory in memories)]).tolist()
-        spans = zip(memories, to_array(self.evidence), bounds[:-1], bounds[1:], strict=True)
-        return [_MemorySpan(*span) for span in spans]
+        """Return each memory with the levels of its evidence and the slice of its clones."""
+        spans, start, rows = [], 0, iter(to_array(self.evidence))
+        for memory in self._description.memories:
+            levels = [EvidenceLevel(level.threshold, level.weight, next(rows)) for level in memory.levels]
+            spans.append(_MemorySpan(memory, levels, start, start + memory.n_clones))
+            start += memory.n_clones
+        return spans
 
     def find_clones_in(self, repertoire: Repertoire) -> CloneHits:
         """Return the pairs of a sequence of a repertoire and a clone that it retrieves, with their evidence.
@@ -241,7 +212,7 @@ class CloneBranch(Branch):
     def _join_hit_clusters(self, rows: NDArray[np.int64], clones: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the clone that stands for the cluster of each of n pairs of a sequence and a clone, (n,).
 
-        It is the same one for all pairs of a cluster; a clone without a cluster stands for itself. Clusters of one
+        It is the first one of the cluster; a clone without a cluster stands for itself. Clusters of one
         memory that a sequence connects are one cluster. If the sequence were in a training repertoire, they would be,
         so cross-fitted evidence counts them once, too.
         """
@@ -258,8 +229,9 @@ class CloneBranch(Branch):
         n_clusters = int(cluster.max()) + 1
         pairs = np.stack([cluster, n_clusters + sequence])
         group = index_connected(pairs, int(pairs.max()) + 1)[cluster]
-        _, first_of_group, group = np.unique(group, return_index=True, return_inverse=True)
-        joined[members] = clones[members][first_of_group][group.ravel()]
+        first_of_group = np.full(int(group.max()) + 1, len(self.carriers))
+        np.minimum.at(first_of_group, group, clones[members])
+        joined[members] = first_of_group[group]
         return joined
 
     def _prepare_search(self, repertoire: Repertoire) -> NeighbourSearch:
@@ -283,14 +255,17 @@ class CloneBranch(Branch):
         joined = self._join_hit_clusters(rows, clones)
         n_hits = np.bincount(joined, minlength=n_clones)  # of each cluster, or clone without one
         evidence, scores_without_hits = np.zeros(n_clones), np.zeros(self.n_outputs)
-        outputs = np.zeros(n_clones, np.int64)
-        for memory, parameters, start, stop in self._list_memory_spans():
-            k = int((n_hits[start:stop] > 0).sum())
-            without_hits, with_hits = memory.sign * compute_evidence(memory.kind, parameters, [0, k], [n, n])
-            scores_without_hits[memory.output] += without_hits
-            evidence[start:stop] = (with_hits - without_hits) / max(k, 1)
+        outputs, p_values = np.zeros(n_clones, np.int64), to_array(self.tests)[:, 0]
+        for memory, levels, start, stop in self._list_memory_spans():
+            hit = start + np.flatnonzero(n_hits[start:stop])
+            for level in levels:
+                counted = hit[p_values[hit] < level.threshold]
+                values = compute_evidence(memory.kind, level.parameters, [0, len(counted)], [n, n])
+                without_hits, with_hits = memory.sign * level.weight * values
+                scores_without_hits[memory.output] += without_hits
+                evidence[counted] += (with_hits - without_hits) / max(len(counted), 1)
             outputs[start:stop] = memory.output
-        shares = evidence[clones] / n_hits[joined]
+        shares = evidence[joined] / n_hits[joined]
         return CloneHits(rows, clones, mismatches, outputs[clones], shares), scores_without_hits
 
     def table(self, output_names: Sequence[str]) -> pd.DataFrame:
@@ -333,7 +308,7 @@ class CloneBranch(Branch):
         """Return the description of the stored clones as values for JSON; `from_description` reads it."""
         described = self._description
         genes = {name: list(vocabulary) for name, vocabulary in described.genes.items()}
-        memories = [dict(vars(memory)) for memory in described.memories]
+        memories = [asdict(memory) for memory in described.memories]
         n_residues = described.n_residues
         return {"memories": memories, "n_residues": n_residues, "genes": genes, "doubtful": self.is_doubtful}
 
@@ -360,10 +335,11 @@ class CloneBranch(Branch):
             raise InputError(f"{where}: is_ball: expected wildcards within the clones")
         _check_range(f"{where}: carriers", to_array(self.carriers), np.iinfo(np.int64).max)
         _check_range(f"{where}: tests", to_array(self.tests), 1)
-        for memory, parameters, *_ in self._list_memory_spans():
-            is_wrong = parameters.min() <= 0 if memory.kind == "odds" else abs(parameters[2]) > _MAX_LOG_RATE
-            if not np.isfinite(parameters).all() or is_wrong:
-                raise InputError(f"{where}: evidence: expected finite numbers, above 0 if the target has classes")
+        for memory, levels, *_ in self._list_memory_spans():
+            for parameters in (level.parameters for level in levels):
+                is_wrong = parameters.min() <= 0 if memory.kind == "odds" else abs(parameters[2]) > _MAX_LOG_RATE
+                if not np.isfinite(parameters).all() or is_wrong:
+                    raise InputError(f"{where}: evidence: expected finite numbers, above 0 if the target has classes")
 
     def _max_code(self, gene: str) -> int:
         return max(0, len(self._description.genes.get(gene, ())) - 1)

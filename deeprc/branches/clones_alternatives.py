@@ -1,5 +1,7 @@
 """Alternatives for a search of the branch `clones`: which clones are used, and how strong their evidence must be.
 
+Of the kind of clones that predicts best, several thresholds of the p-value are used, with weights.
+
 Letters: A alternatives, n repertoires with a label.
 """
 
@@ -12,6 +14,7 @@ import numpy as np
 from deeprc.arrays import Flags, Floats, Integers
 from deeprc.baselines.public_clones import THRESHOLDS
 from deeprc.branches.donors import renumber_donors
+from deeprc.branches.loss_weights import weigh_by_losses
 
 __all__ = [
     "ALTERNATIVES",
@@ -20,6 +23,7 @@ __all__ = [
     "Alternative",
     "HeldOutLosses",
     "find_best_alternative",
+    "weigh_alternatives",
 ]
 
 LENIENT_THRESHOLDS = (0.6, 0.3)
@@ -76,6 +80,19 @@ class HeldOutLosses(NamedTuple):
     def take(self, rows: Flags) -> HeldOutLosses:
         """Return the losses of some of the repertoires."""
         return HeldOutLosses(self.by_alternative[:, rows], self.baseline[rows], self.donors[rows])
+
+
+def weigh_alternatives(losses: HeldOutLosses, *, overshared_are_associated: bool) -> Floats:
+    """Return the weights of the alternatives, (A,), whose sum is 1; only those of one kind of clones are above 0.
+
+    The kind is that of the best alternative. Its thresholds are weighted by `weigh_by_losses`. The parameters are those
+    of `find_best_alternative`.
+    """
+    best = find_best_alternative(losses, overshared_are_associated=overshared_are_associated)
+    of_kind = [index for index, each in enumerate(ALTERNATIVES) if each.clones == ALTERNATIVES[best].clones]
+    weights = np.zeros(len(losses.by_alternative))
+    weights[of_kind] = weigh_by_losses(losses.by_alternative[of_kind].sum(axis=1))
+    return np.asarray(weights / weights.sum())
 
 
 def find_best_alternative(losses: HeldOutLosses, *, overshared_are_associated: bool) -> int:

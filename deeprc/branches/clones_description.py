@@ -13,9 +13,19 @@ from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.documents import validate
 from deeprc.errors import InputError
 
-__all__ = ["ClonesDescription", "MemoryDescription", "parse_clones_description"]
+__all__ = ["ClonesDescription", "LevelDescription", "MemoryDescription", "parse_clones_description"]
 
 _MAX_CLONES, _MAX_RESIDUES = 4_000_000, 1 << 27
+_MAX_LEVELS = 100
+_ABOVE_ALL = 2.0  # a threshold that all p-values are below
+
+
+@dataclass(frozen=True)
+class LevelDescription:
+    """Threshold and weight of one level of evidence, see `EvidenceLevel`."""
+
+    threshold: float = field(default=_ABOVE_ALL, metadata={"low": 0.0})
+    weight: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -28,12 +38,15 @@ class MemoryDescription:
         Output, direction and kind of evidence, see `Memory`.
     n_clones
         Number of clones of the memory.
+    levels
+        Levels of the evidence. Models of earlier versions do not say them: all their clones count alike.
     """
 
     output: int = field(metadata={"low": 0})
     direction: EvidenceDirection
     kind: EvidenceKind
     n_clones: int = field(metadata={"low": 1, "high": _MAX_CLONES})
+    levels: tuple[LevelDescription, ...] = (LevelDescription(),)
 
     @property
     def sign(self) -> float:
@@ -79,6 +92,8 @@ def parse_clones_description(description: Any, n_outputs: int, where: str) -> Cl
     for memory in described.memories:
         if memory.output >= n_outputs:
             raise InputError(f"{where}: memories: output: expected one below {n_outputs}, found {memory.output}")
+        if not 1 <= len(memory.levels) <= _MAX_LEVELS:
+            raise InputError(f"{where}: memories: levels: expected 1 to {_MAX_LEVELS}, found {len(memory.levels)}")
     for name, vocabulary in described.genes.items():
         if name not in GENE_FIELDS:
             raise InputError(f"{where}: genes: expected some of {', '.join(GENE_FIELDS)}, found {name[:60]!r}")

@@ -17,6 +17,7 @@ __all__ = [
     "N_PARAMETERS",
     "EvidenceDirection",
     "EvidenceKind",
+    "EvidenceLevel",
     "HeldOutEvidence",
     "choose_evidence_sign",
     "compute_evidence",
@@ -37,6 +38,26 @@ N_PARAMETERS = 4
 
 `odds`: alpha and beta of both classes, the negative class first; `rate`: slope, mean of the log rates, log rate of all
 repertoires together, 0."""
+
+
+class EvidenceLevel(NamedTuple):
+    """The evidence from the stored clones with a p-value below a threshold.
+
+    The evidence from all stored clones is a weighted sum over levels. So clones with a smaller p-value count more.
+
+    Attributes
+    ----------
+    threshold
+        The threshold.
+    weight
+        Factor of the evidence of this level in the sum.
+    parameters
+        Parameters of the evidence of this level, (4,), see `N_PARAMETERS`.
+    """
+
+    threshold: float
+    weight: float
+    parameters: Floats
 
 
 def choose_evidence_sign(kind: EvidenceKind, direction: EvidenceDirection) -> float:

@@ -2,11 +2,11 @@
 
 Each search is one direction of one output, see `clones_searches`. An alternative for it is a threshold of the p-value,
 with exact matches of all shared clones, also with one substitution, with exact matches of overshared or frequent clones
-alone, with wildcard clones, or with clusters. The alternative with the smallest loss on held-out repertoires is chosen,
-see `find_best_alternative`; clones and their evidence are then determined without the held-out fold. For the scores of
-each fold, and the decrease of its loss by them, the alternative is chosen by the losses of the other folds. But these
-losses depend on the labels of this fold, too, and so does the permutation test that can make the choice of overshared
-clones easier. So cross-fitted scores of small cohorts are a little too good.
+alone, with wildcard clones, or with clusters. The kind of clones with the smallest loss on held-out repertoires is
+chosen, and the thresholds for it get weights, see `weigh_alternatives`; clones and their evidence are then determined
+without the held-out fold. For the scores of each fold, and the decrease of its loss by them, the weights depend on the
+losses of the other folds. But these losses depend on the labels of this fold, too, and so does the permutation test
+that can make the choice of overshared clones easier. So cross-fitted scores of small cohorts are a little too good.
 
 Letters: B repertoires, n of them with a label; A alternatives, T outputs, F folds, J clones.
 """
@@ -27,22 +27,23 @@ from deeprc.baselines.association_tests import adjust_by_benjamini_hochberg
 from deeprc.baselines.carrier_counts import AssociatedClones, find_associated_clones
 from deeprc.baselines.cross_fitted_clone_counts import count_clones_out_of_fold
 from deeprc.branches.clone_permutations import exceeds_permutations
-from deeprc.branches.clones import CLUSTER, CloneBranch, Memory, find_first_of_cluster
+from deeprc.branches.clones import CloneBranch
 from deeprc.branches.clones_alternatives import (
     ALTERNATIVES,
     LENIENT_THRESHOLDS,
     THRESHOLDS_BY_KIND,
     HeldOutLosses,
-    find_best_alternative,
+    weigh_alternatives,
 )
 from deeprc.branches.clones_candidates import CloneCandidates, compute_content_order, find_candidates
-from deeprc.branches.clones_evidence import compute_held_out_evidence, compute_loss, fit_evidence
+from deeprc.branches.clones_evidence import EvidenceLevel, compute_held_out_evidence, compute_loss, fit_evidence
 from deeprc.branches.clones_matches import (
     ChosenMatches,
     SearchCandidates,
     choose_final_matches,
     count_held_out_matches,
 )
+from deeprc.branches.clones_memory import CLUSTER, Memory, find_first_of_cluster
 from deeprc.branches.clones_results import SearchResult, compute_loss_decrease, select_results, sum_scores
 from deeprc.branches.clones_searches import CloneSearch, list_searches
 from deeprc.branches.cohort import FittedBranch, TrainingCohort
@@ -114,7 +115,7 @@ def fit_clones(cohort: TrainingCohort) -> FittedBranch | None:
 def _run_search(
     candidates: SearchCandidates, clones: _CohortClones, special: SpecialClones, n_clones: Integers
 ) -> SearchResult:
-    """Choose the alternative of a search, and score each repertoire by the one that is chosen without its fold.
+    """Weigh the alternatives of a search, and score each repertoire by weights that depend on the other folds.
 
     `n_clones` is the number of different clones in each repertoire, (n,).
     """
@@ -126,26 +127,51 @@ def _run_search(
         compute_loss(search.kind, held_out.baseline_outputs, search.values),
         renumber_donors(search.groups, len(n_clones)),
     )
-    choose = partial(
-        find_best_alternative,
+    weigh = partial(
+        weigh_alternatives,
         overshared_are_associated=exceeds_permutations(special.overshared.all, search, LENIENT_THRESHOLDS),
     )
     scores = np.zeros(len(n_clones))
     for fold in range(search.n_folds):
         is_held_out = search.folds == fold
-        scores[is_held_out] = held_out.scores[choose(losses.take(~is_held_out)), is_held_out]
-    best = choose(losses)
-    alternative = ALTERNATIVES[best]
-    tested = special.find(alternative.clones)
+        scores[is_held_out] = weigh(losses.take(~is_held_out)) @ held_out.scores[:, is_held_out]
+    weights = weigh(losses)
+    kind = ALTERNATIVES[int(np.argmax(weights))].clones
+    tested = special.find(kind)
     return SearchResult(
         search=search,
-        alternative=alternative,
-        parameters=fit_evidence(search.kind, search.direction, counts[best, :, -1], n_clones, search.values),
+        clones=kind,
+        levels=_fit_levels(search, weights, counts[:, :, -1], n_clones),
         final_matches=choose_final_matches(candidates),
         tested=clones.shared if tested is None else tested,
         scores=scores,
         baseline_outputs=held_out.baseline_outputs,
     )
+
+
+def _fit_levels(search: CloneSearch, weights: Floats, counts: Integers, n_clones: Integers) -> list[EvidenceLevel]:
+    """Return the levels of the alternatives with a weight, the loosest first; those without evidence are left out.
+
+    Parameters
+    ----------
+    search
+        The search.
+    weights
+        Weights of the alternatives, (A,).
+    counts
+        Number of associated clones in each repertoire, by alternative, (A, n).
+    n_clones
+        Number of different clones in each repertoire, (n,).
+    """
+    levels = [
+        EvidenceLevel(
+            ALTERNATIVES[index].threshold,
+            float(weights[index]),
+            fit_evidence(search.kind, search.direction, counts[index], n_clones, search.values),
+        )
+        for index in np.flatnonzero(weights)[::-1].tolist()
+    ]
+    return [level for level in levels if level.parameters.any()]
 
 
 def _count_by_alternative(candidates: SearchCandidates, shared: SharedClones, special: SpecialClones) -> Integers:
@@ -217,10 +243,10 @@ class _ChosenClones(NamedTuple):
 
 
 def _make_memory(result: SearchResult, clones: _CohortClones) -> Memory | None:
-    """Return the memory of the alternative that is best on all folds; None if it has no clones."""
-    search, threshold = result.search, result.alternative.threshold
+    """Return the memory of the clones that pass the loosest level; None if there are none."""
+    search, threshold = result.search, result.levels[0].threshold
     associated = find_associated_clones(result.tested, search.units, threshold, search.test)
-    if result.alternative.clones == "one substitution":
+    if result.clones == "one substitution":
         chosen = _choose_candidates(result.final_matches, clones.candidates, threshold, associated.n_tested)
     else:
         chosen = _choose_associated(result, clones, associated)
@@ -231,7 +257,7 @@ def _make_memory(result: SearchResult, clones: _CohortClones) -> Memory | None:
         output=search.output,
         direction=search.direction,
         kind=search.kind,
-        parameters=result.parameters,
+        levels=result.levels,
         clones=chosen.clones,
         matches=chosen.matches,
         carriers=_count_carriers_by_class(search, chosen.label_sums, chosen.n_carriers),

@@ -33,6 +33,7 @@ from deeprc.branches.composition_models import FittedFunction, Models, list_mode
 from deeprc.branches.donors import count_standard_errors, count_units
 from deeprc.branches.frequencies import has_families
 from deeprc.branches.linear_function import Kind, LinearFunction
+from deeprc.branches.loss_weights import weigh_by_losses
 from deeprc.branches.slopes import compute_baseline_losses, fit_slopes
 from deeprc.compilation import open_threads
 from deeprc.datasets.cache import digest_with_genes
@@ -56,10 +57,6 @@ In so few repertoires the search finds strong motifs only; otherwise the network
 
 _EXTRA_EVIDENCE = 0.5
 """Models of expanded clones, and of clonal families, need so many more standard errors: each is one more choice."""
-
-_LOSS_PER_WEIGHT, _MIN_WEIGHT = 3.0, 0.05
-"""If the sum of the losses of a model is 3 higher than that of the best one, its weight is exp(-1) of that of the best
-one. Models below 5% are left out. See docs/experiments.md, 2026-11-30. The unit is that of `fit_slopes`."""
 
 
 def fit_composition(cohort: TrainingCohort, *, with_counts: bool = True) -> FittedBranch | None:
@@ -328,11 +325,10 @@ def _average_settings(
         Label of each repertoire, (n,), and whether it is a number.
     """
     allowed = [setting for setting in settings if setting.kinds <= best.kinds]
-    decreases = np.array([setting.loss_decreases.sum() for setting in allowed])
-    weights = np.exp((decreases - best.loss_decreases.sum()) / _LOSS_PER_WEIGHT)
-    is_kept = weights >= _MIN_WEIGHT
-    kept = [allowed[index] for index in np.flatnonzero(is_kept)]
-    slopes = weights[is_kept] * np.array([setting.slope for setting in kept])
+    weights = weigh_by_losses(-np.array([setting.loss_decreases.sum() for setting in allowed]))
+    slopes = weights * np.array([setting.slope for setting in allowed])
+    kept = [allowed[index] for index in np.flatnonzero(slopes)]
+    slopes = slopes[slopes > 0]
     slope, loss_decreases = _fit_slope(slopes @ np.stack([setting.scores for setting in kept]), target, is_number)
     return _AveragedSettings(kept, slope * slopes, loss_decreases)
 

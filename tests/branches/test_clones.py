@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,9 @@ import pytest
 import torch
 
 from deeprc.baselines.beta_binomial import compute_beta_binomial_log_odds
-from deeprc.branches.clones import CLUSTER, CloneBranch, Memory, find_first_of_cluster
+from deeprc.branches.clones import CloneBranch
+from deeprc.branches.clones_evidence import EvidenceLevel
+from deeprc.branches.clones_memory import CLUSTER, Memory, find_first_of_cluster
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.clones.distinct import has_merged_clones
@@ -26,6 +29,11 @@ from tests.toys.clone_cohorts import Clone, write_repertoires
 
 ODDS = np.array([[0.5, 40.0], [2.0, 30.0]])
 RATE = np.array([0.7, -3.0, -2.0, 0.0])
+# one level, which all clones pass
+ALL, OF_NUMBERS = ([EvidenceLevel(2.0, 1.0, parameters)] for parameters in (ODDS.ravel(), RATE))
+
+
+MEMORY = {"output": 0, "direction": "up", "kind": "odds", "n_clones": 1}  # described
 
 
 def clone_set(*clones: Clone) -> CloneSet:
@@ -44,8 +52,8 @@ def make_branch() -> CloneBranch:
     carriers, tests = np.array([[9, 1], [7, 2]]), np.array([[1e-5, 1e-3], [1e-4, 1e-2]])
     return CloneBranch.of(
         [
-            Memory(0, "down", "odds", ODDS.ravel(), up, np.array([1, 0]), carriers, tests),
-            Memory(2, "up", "rate", RATE, number, np.array([0, 1]), carriers * [1, 0], tests),
+            Memory(0, "down", "odds", ALL, up, np.array([1, 0]), carriers, tests),
+            Memory(2, "up", "rate", OF_NUMBERS, number, np.array([0, 1]), carriers * [1, 0], tests),
         ],
         3,
     )
@@ -151,7 +159,7 @@ def test_clones_with_a_wildcard_by_hand(dataset: RepertoireDataset) -> None:
     """CAS-F is retrieved by CASSF (rows 0, 7) and CASTF (1), not by CAWSF (3) or with another V gene (2)."""
     clones = clone_set(("CASSF", "V1", "J1"), ("CDDDF", "V2", "J2"))
     matches, numbers = np.array([WILDCARD + 3, EXACT]), np.ones((2, 2), np.int64)
-    branch = CloneBranch.of([Memory(0, "up", "odds", ODDS.ravel(), clones, matches, numbers, numbers * 0.01)], 1)
+    branch = CloneBranch.of([Memory(0, "up", "odds", ALL, clones, matches, numbers, numbers * 0.01)], 1)
     branch = rebuilt(branch, 1)
     hits = branch.find_clones_in(dataset[0])
     assert (hits.rows.tolist(), hits.clones.tolist(), hits.mismatches.tolist()) == ([0, 1, 7], [0, 0, 0], [0, 1, 0])
@@ -172,10 +180,8 @@ def test_members_of_a_cluster_count_together(dataset: RepertoireDataset) -> None
     """
     clones = clone_set(("CASSF", "V1", "J1"), ("CDDDF", "V2", "J2"), ("CAWSF", "V1", "J1"))
     matches, numbers = np.array([CLUSTER, CLUSTER + 1, CLUSTER]), np.ones((3, 2), np.int64)
-    up = Memory(0, "up", "odds", ODDS.ravel(), clones, matches, numbers, numbers * 0.01)
-    down = Memory(
-        0, "down", "odds", ODDS.ravel(), clones.take(np.array([2, 0])), matches[::2], numbers[1:], numbers[1:] * 0.01
-    )
+    up = Memory(0, "up", "odds", ALL, clones, matches, numbers, numbers * 0.01)
+    down = Memory(0, "down", "odds", ALL, clones.take(np.array([2, 0])), matches[::2], numbers[1:], numbers[1:] * 0.01)
     branch = rebuilt(CloneBranch.of([up, down], 1), 1)
     hits = branch.find_clones_in(dataset[0])
     found = set(zip(hits.rows.tolist(), hits.clones.tolist(), hits.mismatches.tolist(), strict=True))
@@ -193,14 +199,40 @@ def test_clusters_that_a_sequence_connects_are_one(dataset: RepertoireDataset) -
     """CASSF and CAWSF are two clusters, which the rows 0, 3 and 7 connect: together they are one of seven pairs."""
     clones = clone_set(("CASSF", "V1", "J1"), ("CDDDF", "V2", "J2"), ("CAWSF", "V1", "J1"))
     matches, numbers = CLUSTER + np.arange(3), np.ones((3, 2), np.int64)
-    up = Memory(0, "up", "odds", ODDS.ravel(), clones, matches, numbers, numbers * 0.01)
-    one = Memory(0, "down", "odds", ODDS.ravel(), clones.take(np.array([2])), matches[:1], numbers[:1], numbers[:1])
+    up = Memory(0, "up", "odds", ALL, clones, matches, numbers, numbers * 0.01)
+    one = Memory(0, "down", "odds", ALL, clones.take(np.array([2])), matches[:1], numbers[:1], numbers[:1])
     branch = CloneBranch.of([up, one], 1)
     hits = branch.find_clones_in(dataset[0])
     two, single, none = odds(2, 7), odds(1, 7), odds(0, 7)
     expected = np.array([(two - none) / 14, (two - none) / 2, (two - none) / 14, (none - single) / 3])
     np.testing.assert_allclose(hits.evidence, expected[hits.clones])
     assert branch.score(dataset[0])[0] == pytest.approx(two - single)
+
+
+def test_clones_count_on_the_levels_that_they_pass(dataset: RepertoireDataset) -> None:
+    """CASSF (rows 0 and 7) passes both levels, CDDEF (row 5) only the looser one, and no sequence is CAWWF."""
+    clones = clone_set(("CASSF", "V1", "J1"), ("CDDEF", "V2", "J2"), ("CAWWF", "V1", "J1"))
+    numbers, p_values = np.ones((3, 2), np.int64), np.array([0.001, 0.02, 0.03])
+    levels = [EvidenceLevel(0.1, 0.75, ODDS.ravel()), EvidenceLevel(0.01, 0.25, ODDS.ravel()[[0, 1, 2, 1]])]
+    memory = Memory(0, "down", "odds", levels, clones, np.zeros(3, np.int64), numbers, np.stack([p_values] * 2, axis=1))
+    branch = rebuilt(CloneBranch.of([memory], 1), 1)
+    hits = branch.find_clones_in(dataset[0])
+    loose = [0.75 * odds(k, 7) for k in range(3)]
+    strict = (0.25 * compute_beta_binomial_log_odds(ODDS.ravel()[[0, 1, 2, 1]].reshape(2, 2), [0, 1], [7, 7])).tolist()
+    both, loose_only = (loose[2] - loose[0]) / 2 + strict[1] - strict[0], (loose[2] - loose[0]) / 2
+    assert (hits.rows.tolist(), hits.clones.tolist()) == ([0, 5, 7], [0, 1, 0])
+    np.testing.assert_allclose(hits.evidence, [-both / 2, -loose_only, -both / 2])
+    assert branch.score(dataset[0])[0] == pytest.approx(-(loose[2] + strict[1]))
+
+
+def test_a_model_of_an_earlier_version_has_one_level(dataset: RepertoireDataset) -> None:
+    branch = make_branch()
+    described = json.loads(json.dumps(branch.describe()))
+    for memory in described["memories"]:
+        del memory["levels"]
+    again = CloneBranch.from_description(described, 3, "m")
+    again.load_state_dict(branch.state_dict())
+    np.testing.assert_array_equal(again.compute_contributions(dataset[0]), branch.compute_contributions(dataset[0]))
 
 
 def rebuilt(branch: CloneBranch, n_outputs: int = 3) -> CloneBranch:
@@ -295,6 +327,10 @@ def test_clones_longer_than_any_sequence() -> None:
             {"memories": [{"output": 0, "direction": "up", "kind": "odds", "n_clones": 3 * 10**6}] * 2},
             "at most 4,000,000",
         ),
+        ({"memories": [{**MEMORY, "levels": []}]}, "levels: expected 1 to 100, found 0"),
+        ({"memories": [{**MEMORY, "levels": [{}] * 101}]}, "levels: expected 1 to 100, found 101"),
+        ({"memories": [{**MEMORY, "levels": [{"weight": math.nan}]}]}, "weight: expected a finite number"),
+        ({"memories": [{**MEMORY, "levels": [{"threshold": -1.0}]}]}, "threshold: expected"),
     ],
 )
 def test_descriptions_that_a_stranger_made(change: dict[str, object], message: str) -> None:

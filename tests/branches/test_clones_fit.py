@@ -24,11 +24,17 @@ from deeprc.branches import (
     clones_searches,
     special_clones,
 )
-from deeprc.branches.clones import CloneBranch, find_first_of_cluster
-from deeprc.branches.clones_alternatives import ALTERNATIVES, HeldOutLosses, find_best_alternative
+from deeprc.branches.clones import CloneBranch
+from deeprc.branches.clones_alternatives import (
+    ALTERNATIVES,
+    HeldOutLosses,
+    find_best_alternative,
+    weigh_alternatives,
+)
 from deeprc.branches.clones_candidates import NO_MATCH, CandidateNeighbours
 from deeprc.branches.clones_evidence import EvidenceKind, compute_evidence, fit_evidence
 from deeprc.branches.clones_fit import fit_clones
+from deeprc.branches.clones_memory import find_first_of_cluster
 from deeprc.branches.clones_results import SearchResult
 from deeprc.branches.clones_searches import CloneSearch
 from deeprc.branches.cohort import FittedBranch
@@ -210,9 +216,14 @@ def check_refits_without_a_fold(dataset: RepertoireDataset, folds: np.ndarray, f
 
 def choose_alternative(monkeypatch: pytest.MonkeyPatch, clones: str, threshold: float) -> None:
     """Let the first search use this alternative, and keep its result alone."""
-    index = ALTERNATIVES.index((clones, threshold))
     monkeypatch.setattr(clones_fit, "select_results", lambda results: (results[:1], False))
-    monkeypatch.setattr(clones_fit, "find_best_alternative", lambda *_, **__: index)
+    set_weights(monkeypatch, {(clones, threshold): 1.0})
+
+
+def set_weights(monkeypatch: pytest.MonkeyPatch, weights: dict[tuple[str, float], float]) -> None:
+    """Let all searches give these weights to alternatives."""
+    chosen = np.array([weights.get(alternative, 0.0) for alternative in ALTERNATIVES])
+    monkeypatch.setattr(clones_fit, "weigh_alternatives", lambda *_, **__: chosen)
 
 
 @pytest.mark.parametrize("substitution", [False, True])
@@ -227,6 +238,24 @@ def test_cross_fitted_scores_are_those_of_a_refit_without_the_fold(
     assert ("one substitution" in set(branch.table(["status"])["match"])) == substitution
     check_refits_without_a_fold(dataset, folds, fitted)
     assert np.abs(scores_of(branch, dataset) - fitted.scores).max() > 0.01
+
+
+def test_cross_fitted_scores_of_two_thresholds(exact: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are the weighted sum of those of each threshold, and those of a refit without the fold."""
+    folds = assign_inner_folds(exact, Y == 1, 5)
+    fix_folds(monkeypatch, dict(zip((each.digest() for each in exact), folds.tolist(), strict=True)))
+    alone = []
+    for threshold in (0.1, 0.001):
+        choose_alternative(monkeypatch, "exact", threshold)
+        alone.append(fit(exact, Y))
+    set_weights(monkeypatch, {("exact", 0.1): 0.25, ("exact", 0.001): 0.75})
+    fitted, branch = fit(exact, Y)
+    np.testing.assert_allclose(fitted.scores, 0.25 * alone[0][0].scores + 0.75 * alone[1][0].scores)
+    expected = 0.25 * scores_of(alone[0][1], exact) + 0.75 * scores_of(alone[1][1], exact)
+    np.testing.assert_allclose(scores_of(branch, exact), expected)
+    pd.testing.assert_frame_equal(branch.table(["status"]), alone[0][1].table(["status"]))
+    assert len(alone[0][1].table(["status"])) > len(alone[1][1].table(["status"]))
+    check_refits_without_a_fold(exact, folds, fitted)
 
 
 @pytest.fixture(scope="module")
@@ -319,8 +348,7 @@ def test_clusters_need_more_than_cross_fitted_scores(
     monkeypatch.setattr(clones_results, "exceeds_permutations", lambda *_: False)
 
     def is_clear(dataset: RepertoireDataset, kind: str) -> bool:
-        index = ALTERNATIVES.index(alternatives[kind])
-        monkeypatch.setattr(clones_fit, "find_best_alternative", lambda *_, **__: index)
+        set_weights(monkeypatch, {alternatives[kind]: 1.0})
         fitted = fit_clones(make_cohort(dataset, Y))
         return fitted is not None and not fitted.branch.is_doubtful
 
@@ -332,8 +360,7 @@ def test_clusters_need_more_than_cross_fitted_scores(
 
 def test_weak_evidence_makes_a_doubtful_branch(exact: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the z-score nor the permutation test shows that the scores are associated with the label."""
-    index = ALTERNATIVES.index(("exact", 0.001))
-    monkeypatch.setattr(clones_fit, "find_best_alternative", lambda *_, **__: index)
+    set_weights(monkeypatch, {("exact", 0.001): 1.0})
     clear, _ = fit(exact, Y)
     assert not clear.branch.is_doubtful
     monkeypatch.setattr(clones_results, "_MIN_Z", np.inf)
@@ -353,6 +380,18 @@ def find_best(losses: np.ndarray, donors: np.ndarray, *, associated: bool = Fals
     """Return the best alternative if the loss without evidence is 2."""
     baseline = np.full(losses.shape[1], 2.0)
     return find_best_alternative(HeldOutLosses(losses, baseline, donors), overshared_are_associated=associated)
+
+
+def test_thresholds_of_the_best_kind_are_weighted_by_their_losses() -> None:
+    """Sums of losses of 4, 5.5 and 16: the second has exp(-1.5 / 3) of the weight of the first, the third none."""
+    losses = np.full((len(ALTERNATIVES), 4), 4.0)
+    first, second = ALTERNATIVES.index(("exact", 1e-6)), ALTERNATIVES.index(("exact", 0.1))
+    losses[first], losses[second], losses[ALTERNATIVES.index(("wildcard", 0.1))] = 1.0, 1.375, 1.0
+    held_out = HeldOutLosses(losses, np.full(4, 2.0), np.arange(4))
+    weights = weigh_alternatives(held_out, overshared_are_associated=False)
+    expected = np.zeros(len(ALTERNATIVES))
+    expected[[first, second]] = np.array([1, np.exp(-0.5)]) / (1 + np.exp(-0.5))
+    np.testing.assert_allclose(weights, expected)
 
 
 def test_wildcard_clones_must_be_better_than_chance_makes_them() -> None:
@@ -413,8 +452,8 @@ def test_overshared_clones_are_tested_with_their_own_thresholds(
         tested.append((len(clones), search.direction, tuple(thresholds)))
         return search.direction == "up"
 
-    def choose(losses: HeldOutLosses, *, overshared_are_associated: bool) -> int:
-        return overshared if overshared_are_associated else 0
+    def choose(losses: HeldOutLosses, *, overshared_are_associated: bool) -> np.ndarray:
+        return np.eye(len(ALTERNATIVES))[overshared if overshared_are_associated else 0]
 
     def find_half(clones: SharedClones, *_: object) -> OversharedClones:
         return OversharedClones(clones.select(np.arange(30)), clones.select(np.arange(30)))
@@ -422,7 +461,7 @@ def test_overshared_clones_are_tested_with_their_own_thresholds(
     monkeypatch.setattr(special_clones, "find_overshared_clones", find_half)
     for module in (clones_fit, clones_results):
         monkeypatch.setattr(module, "exceeds_permutations", exceeds)
-    monkeypatch.setattr(clones_fit, "find_best_alternative", choose)
+    monkeypatch.setattr(clones_fit, "weigh_alternatives", choose)
     monkeypatch.setattr(clones_results, "_MIN_Z", np.inf)
     _, branch = fit(exact, Y)
     assert set(branch.table(["status"])["direction"]) == {"up"}
@@ -681,12 +720,14 @@ def test_numbers(varied: RepertoireDataset, tmp_path: Path) -> None:
     )
     factor = 3 if best["match"] == "one substitution" else 1
     assert best["p_value"] == pytest.approx(factor * test.pvalue, rel=1e-6)
-    # the score is linear in the logarithm of the rate of each direction's clones
-    expected = np.zeros(B)
-    for _, parameters, start, stop in branch._list_memory_spans():
-        k = np.array([len({c for c in clones_of.tolist() if start <= c < stop}) for clones_of in hits])
-        n = np.array([len(repertoire) for repertoire in varied])
-        expected += parameters[0] * (np.log((k + 0.5) / (n + 0.5 / np.exp(parameters[2]))) - parameters[1])
+    # the score is linear in the logarithms of the rates of each direction's clones
+    expected, n = np.zeros(B), np.array([len(repertoire) for repertoire in varied])
+    p_values = table["p_value"].to_numpy()
+    for _, levels, start, stop in branch._list_memory_spans():
+        for threshold, weight, (slope, mean, overall, _) in levels:
+            stored = start + np.flatnonzero(p_values[start:stop] < threshold)
+            k = np.array([len(np.intersect1d(clones_of, stored)) for clones_of in hits])
+            expected += weight * slope * (np.log((k + 0.5) / (n + 0.5 / np.exp(overall))) - mean)
     np.testing.assert_allclose(scores_of(branch, varied)[:, 0], expected, rtol=1e-9)
 
 
