@@ -148,7 +148,9 @@ class MulticlassScoring(Scoring):
         "and fell together."
     )
     test_note = "two-sided permutation test: the two methods' ranks are exchanged for random donors"
-    means_note = "Macro: the mean over classes, each against all others. The other metrics are of the likeliest class."
+    means_note = (
+        "Macro: the mean over classes, each against all others. The other metrics judge the most probable class."
+    )
 
     def __init__(self, classes: Sequence[str]) -> None:
         self.classes = tuple(classes)

@@ -57,7 +57,7 @@ _PROBABILITY_NOTES = {
         "root mean square difference between predicted probabilities and observed frequencies, in bins of repertoires; "
         "the part that is expected by chance is subtracted (0: no more than chance)"
     ),
-    "loss": "cross entropy in nats; lower is better",
+    "loss": "error of the probabilities (cross entropy with natural logarithms); lower is better",
     "loss_base_rate": _BASE_RATE,
 }
 MEASURES = _SHARES | _PROBABILITIES
