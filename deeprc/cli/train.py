@@ -358,8 +358,8 @@ def _describe_clones(run: Path) -> Iterator[str]:
         of_clusters = f" ({len(members):,} of them in {format_count(n_clusters, 'cluster')})" if n_clusters else ""
         n_significant = int((clones["q_value"] <= _CLONE_LEVEL).sum())
         yield (
-            f"public clones stored in the model: {len(clones):,}{of_clusters}, of which {n_significant:,} have a q_value "
-            f"of at most {_CLONE_LEVEL:g}, see {run / 'clones.tsv'}"
+            f"public clones stored in the model: {len(clones):,}{of_clusters}, of which {n_significant:,} have a "
+            f"q_value of at most {_CLONE_LEVEL:g}, see {run / 'clones.tsv'}"
         )
 
 
