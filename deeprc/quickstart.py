@@ -91,7 +91,7 @@ def run_quickstart(
         "container": container,
         "run directory": run.path,
         "predictions": run.path / "predictions.tsv",
-        "the sequences with most attention in each repertoire": folder / "attention.tsv",
+        f"the {TOP} sequences of each repertoire that contribute most": folder / "attention.tsv",
         "how many sequences have 90% of the attention": make_heads_path(folder / "attention.tsv"),
         "test sequences that contribute most to the positive class": folder / "top_sequences.tsv",
     }

@@ -76,7 +76,7 @@ class CloneAssociations:
 
     def to_lines(self) -> list[str]:
         """Return the result as a few lines of text."""
-        sizes = ", ".join(f"{n:,} of {name}" for name, n in self.class_sizes.items())
+        sizes = ", ".join(f"{n:,} of class {name}" for name, n in self.class_sizes.items())
         rates = {"q_permutation": "permutations of donors", "q_value": "Benjamini and Hochberg"}
         counts = [f"{self.count(name):,} by {evidence}" for name, evidence in rates.items() if name in self.table]
         if self.n_tested == 0:

@@ -46,8 +46,7 @@ def render_markdown(result: BenchmarkResult) -> str:
         rows += [[_render_cell(cell) for cell in row] for row in group]
     parts = [f"# {collapse_whitespace(result.title)}"] if result.title else []
     parts.append(_align_table([columns, *rows]))
-    legend = " ".join(make_table_legend(result.comparison, result.methods, result.scoring))
-    parts.append(_wrap_text(legend))
+    parts.append(_format_bullets(make_table_legend(result.comparison, result.methods, result.scoring)))
     settings = summarise_chosen_settings(result.choices, result.methods, result.scoring)
     has_validation = any(setting.validation for setting in settings)
     chosen_by = _wrap_text(_CHOSEN_BY.format(VALIDATION_MEASURES[result.scoring.kind])) if has_validation else ""

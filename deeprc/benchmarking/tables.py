@@ -59,9 +59,9 @@ PROBABILITY_COLUMNS = ["Method", "Brier score", "Log loss", "Calibration error"]
 
 PROBABILITY_LEGEND = (
     "Of all test repertoires together; lower is better. Probabilities are calibrated on the validation fold; a method "
-    "that learns from this fold calibrates its own. The base rate knows only how frequent each class is. Calibration "
-    "error: root mean square difference between probabilities and observed frequencies, in at most 10 bins; what is "
-    "expected by chance is subtracted (0: no more than chance)."
+    "that learns from this fold calibrates its own. The base rate predicts the frequency of each class for every "
+    "repertoire. Calibration error: the root mean square difference between probabilities and observed frequencies in "
+    "at most 10 bins, minus what chance adds (0: no more than chance)."
 )
 """Explanation of the numbers in the table of probabilities."""
 
@@ -69,9 +69,9 @@ REFIT_HEADING = "Refitted"
 """Heading of the column of measures after a second fit."""
 
 REFIT_LEGEND = (
-    "Refitted: mean {measure} over the folds after a fit to the training and validation folds together, with the same "
-    "setting. DeepRC then keeps a fifth of these repertoires to stop early; its branches learn from all. A method "
-    "without this number needs the validation fold to stop early."
+    "Refitted: mean {measure} over the folds after a second fit, to the training and validation folds together, with "
+    "the same setting. DeepRC then keeps a fifth of these repertoires to stop early; its branches learn from all. A "
+    "method without this number needs the validation fold to stop early."
 )
 """Explanation of this column."""
 
@@ -193,7 +193,8 @@ def make_table_legend(comparison: pd.DataFrame, methods: Sequence[MethodInfo], s
     n_positive = f", {largest['n_positive']} of them positive" if "n_positive" in largest else ""
     sentences = [
         f"Mean ± standard deviation (n-1) over {largest['n_folds']} test folds with {largest['n_repertoires']} "
-        f"repertoires{n_positive}; {scoring.means_note}",
+        f"repertoires{n_positive}.",
+        scoring.means_note,
         "Bold: the best method, and those that equal it in the printed digits.",
         scoring.interval_note,
     ]
@@ -205,8 +206,13 @@ def make_table_legend(comparison: pd.DataFrame, methods: Sequence[MethodInfo], s
         if permuted:
             test += f"; for {', '.join(permuted)} a permutation test, because DeLong's variance is 0 or not defined"
         sentences.append(
-            f"p: {scoring.heading} against that of the best method, {best}, on the same repertoires ({test}); "
-            f"p (Holm): corrected for the {comparison['p_holm'].notna().sum()} methods that are compared with it."
+            f"p: whether the {scoring.heading} differs from that of the best method, {best}, on the same repertoires "
+            f"({test}). It is about the trained models, not about how much they depend on the training repertoires. "
+            "p and the interval assume that donors are independent."
+        )
+        n_compared = comparison["p_holm"].notna().sum()
+        sentences.append(
+            f"p (Holm): the same, corrected for the {n_compared} methods that are compared with the best one."
         )
     if set(comparison["kind"]) & {"control", "truth"}:
         sentences.append(
@@ -215,13 +221,10 @@ def make_table_legend(comparison: pd.DataFrame, methods: Sequence[MethodInfo], s
         )
     sentences.append(REFIT_LEGEND.format(measure=scoring.heading))
     sentences.append(
-        "p compares the trained models: it does not include how much they depend on the training repertoires. "
-        "Interval and p assume that donors are independent."
+        "Time: the sum over all fits of all folds. If several methods share features, their time counts for the method "
+        "that needed them first."
     )
-    sentences.append(
-        "Time: sum over all fits of all folds; features that several methods share count for the method that needed "
-        "them first. Memory: the largest amount that a fit added to its process."
-    )
+    sentences.append("Memory: the largest amount that a fit added to its process.")
     return sentences
 
 

@@ -57,6 +57,9 @@ def _predicts_better(branch: FittedBranch, other: FittedBranch) -> bool:
 def describe_fits(fitted: Sequence[FittedBranch], config: NetworkConfig, tasks: Sequence[Task]) -> str:
     """Return sentences that name the branches in use, say how much each lowers the loss, and name the others.
 
+    The loss is that of repertoires from which the branch was not learned. It is compared with the loss of a constant
+    prediction: the frequency of the class or, for a number, the mean.
+
     Parameters
     ----------
     fitted
@@ -70,7 +73,7 @@ def describe_fits(fitted: Sequence[FittedBranch], config: NetworkConfig, tasks: 
     if not sought:
         return "The network has no branch besides its attention."
     used: list[str] = []
-    phrase = "lowers the loss on left-out repertoires by"
+    phrase = "its loss on left-out repertoires is below that of a constant prediction by"
     for fit in fitted:
         useful = [
             f"{decrease:.3f} for {output}"
@@ -78,7 +81,7 @@ def describe_fits(fitted: Sequence[FittedBranch], config: NetworkConfig, tasks: 
             if decrease > 0
         ]
         if useful:
-            doubt = ", which may be chance" if fit.branch.is_doubtful else ""
+            doubt = "; this may be chance" if fit.branch.is_doubtful else ""
             used.append(f"{fit.branch.name} ({phrase} {' and '.join(useful)}{doubt})")
             phrase = "by"
         else:

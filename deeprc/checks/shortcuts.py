@@ -82,7 +82,7 @@ class Shortcut:
         if self.interval is not None:
             name, limits = "AUC", f" (95% interval {self.interval[0]:.2f} to {self.interval[1]:.2f})"
         if in_sentence:
-            name = f"{'a' if self.interval is None else 'an'} {name} of"
+            name, limits = ("a Cramer's V of", " (at most 1)") if self.interval is None else ("an AUC of", limits)
         return f"{name} {self.value:.2f}{limits}"
 
 

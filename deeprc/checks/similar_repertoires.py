@@ -22,7 +22,6 @@ from deeprc.checks.overlaps import (
     shorten_sketches,
 )
 from deeprc.checks.profile import RepertoireProfile, list_files
-from deeprc.errors import format_count
 
 __all__ = ["SimilarPair", "find_similar_repertoires"]
 
@@ -32,7 +31,7 @@ _MIN_ODDS_RATIO = 10.0  # smallest ratio of a pair's odds to those of the median
 _MAX_COMPARED = 2000  # number of repertoires whose pairs give the median overlap
 
 _SAMPLED, _LARGEST = "sequences", "largest sequences"
-_MEASURES = {_SAMPLED: "of the smaller one's sequences", _LARGEST: "of their hundred most abundant"}  # in messages
+_MEASURES = {_SAMPLED: "of the sequences of the smaller one", _LARGEST: "of the hundred most abundant"}  # in messages
 
 SameDonor = Callable[[str, str], bool]
 
@@ -67,12 +66,16 @@ class SimilarPair:
 
 @dataclass(frozen=True)
 class _GroupProblem:
-    """What is wrong with groups of repertoires, in words, and what to do about it."""
+    """What is wrong with groups of repertoires, in words, and what to do about it.
+
+    The finding names repertoires of the largest group between `message` and `details`.
+    """
 
     severity: Severity
     code: str
     message: str
     advice: str
+    details: str = ""
 
 
 def find_similar_repertoires(
@@ -146,16 +149,19 @@ def _make_identical_findings(profiles: Sequence[RepertoireProfile]) -> Iterator[
         problem = _GroupProblem(
             severity,
             "same-content",
-            f"{_describe_group_count(len(groups))} the same sequences with the same genes and counts, "
-            f"{n:,} repertoires in total",
+            _describe_copies(n, len(groups)),
             "Find out which file was copied, or exported under a wrong name, and keep only one of them. If one is used "
             "for training and another for testing, metrics are too good.",
         )
         yield _make_group_finding(problem, groups, profiles, {})
 
 
-def _describe_group_count(n: int) -> str:
-    return "1 group of repertoires has" if n == 1 else f"{n:,} groups of repertoires each have"
+def _describe_copies(n: int, n_groups: int) -> str:
+    if n_groups == 1:
+        return f"{n:,} repertoires have the same sequences, genes and counts"
+    return (
+        f"all repertoires of a group have the same sequences, genes and counts ({n_groups:,} groups, {n:,} repertoires)"
+    )
 
 
 def _make_similar_findings(
@@ -176,17 +182,18 @@ def _make_similar_findings(
         if of_measure:
             highest, usual = max(similarity.pair.overlap for similarity in of_measure), of_measure[0].usual
             numbers |= {f"highest overlap of {measure}": highest, f"usual overlap of {measure}": usual}
-            texts.append(f"up to {highest:.0%} {phrase} (median pair: {usual:.1%})")
-    n = sum(map(len, groups))
-    of_donors = "of different donors " if donors_known else "(no column names their donors) "
+            texts.append(f"{'' if len(pairs) == 1 else 'up to '}{highest:.0%} {phrase} (median pair: {usual:.1%})")
+    of_donors = "of different donors" if donors_known else "(no column names their donors)"
+    in_groups = f", in {len(groups):,} groups," if len(groups) > 1 else ""
+    sharing = "They share" if len(pairs) == 1 else f"The {len(pairs):,} pairs share"
     problem = _GroupProblem(
         "warning",
         "similar-content",
-        f"{format_count(len(groups), 'group')} of repertoires {of_donors}"
-        f"share{'s' if len(groups) == 1 else ''} far more sequences than expected by chance, {n:,} repertoires in "
-        f"{format_count(len(pairs), 'pair')}, {' and '.join(texts)}",
+        f"{sum(map(len, groups)):,} repertoires {of_donors}{in_groups} share far more sequences than expected by "
+        "chance",
         "If they come from the same donor, say so in a column of the sheet (`deeprc check` with `write_subjects` adds "
         "one) and train with `group_by`. Otherwise check for swapped samples and contamination.",
+        f". {sharing} {' and '.join(texts)}",
     )
     yield _make_group_finding(problem, groups, profiles, numbers)
 
@@ -204,7 +211,7 @@ def _make_group_finding(
     return Finding(
         problem.severity,
         problem.code,
-        f"{problem.message}{'; the largest' if len(groups) > 1 else ''}: {largest}",
+        f"{problem.message}{'; the largest group' if len(groups) > 1 else ''}: {largest}{problem.details}",
         problem.advice,
         list_files(profile_of[name] for name in members),
         members,

@@ -79,8 +79,8 @@ class ClassComparison:
     def text(self) -> str:
         """A sentence that says how much the repertoire shares with both."""
         first, second = (f"{name} ({label})" for name, label in zip(self.names, self.classes, strict=True))
-        within = f"{self.names[0]} shares {self.within.overlap:.1%} with its own class"
-        return f"{first} and {second} share {self.across.overlap:.1%} of the smaller one's sequences, but {within}"
+        within = f"{self.within.overlap:.1%} with the most similar one of its own class"
+        return f"{first} shares {self.across.overlap:.1%} with {second}, but {within}"
 
 
 def _compute_pair_scale(pair: Pair) -> float:
@@ -180,7 +180,8 @@ def _make_finding(
         "warning",
         "closer-to-other-class",
         f"target {task.name!r}: repertoires share more sequences with a different class of the same donor than with "
-        f"their own class, for {name_few(donors, 'donor', 'donors')}; {clearest.text}",
+        f"their own class ({name_few(donors, 'donor', 'donors')}). Example: {clearest.text} (shares of the sequences "
+        "of the smaller one)",
         "Check for swapped or contaminated samples, and leave out those whose class is in doubt. Samples of the same "
         "day may share more without any error.",
         list_files(profile_of[name] for name in ids),

@@ -60,7 +60,7 @@ def attention(
     FILE is an AIRR Rearrangement table. Its main columns are:
 
     \b
-      contribution       what the sequence adds to the log-odds of the positive class (also with --class)
+      contribution       what the sequence adds to the log-odds of the positive class (whatever --class is)
       through_BRANCH     the part of the contribution through each branch, if the network has several
       response           the log-odds if the sequence had all the attention
       attention_weight   its weight in the average over the repertoire; the weights sum to 1

@@ -80,7 +80,7 @@ def benchmark(
     jobs: int,
     **others: Any,
 ) -> None:
-    """Compare DeepRC with other methods on CONTAINER, with the same folds, hyperparameter search and metrics.
+    """Compare DeepRC with other methods on CONTAINER, with the same folds, search for settings, and metrics.
 
     Each fold is the test fold once. The settings of a method are chosen by their AUC on the next fold, and the method
     is trained on the other folds. FOLDER/table.md has the AUC of each method with its interval and a paired test.

@@ -110,9 +110,11 @@ def _name_repertoires(part: str) -> str:
 
 def _make_control_row(part: str, target: str, values: Mapping[str, Any]) -> dict[str, str]:
     from deeprc.evaluation.significance import format_p_value  # imported here, because it needs numpy
+    from deeprc.runs.control_comparison import NAMES
 
     measure = "r2" if "r2" in values else "auc"
-    row = {"split": part, "target": values.get("contrast", target), "control": values["control"]}
+    control = NAMES.get(values["control"], values["control"])
+    row = {"split": part, "target": values.get("contrast", target), "control": control}
     numbers = {name: _format_value(values.get(name)) for name in (measure, f"{measure}_ci", "difference")}
     p_value = values["p_value"]
     return {**row, **numbers, "p_value": "undefined" if p_value is None else format_p_value(p_value)}

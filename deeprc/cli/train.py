@@ -24,7 +24,7 @@ from deeprc.cli.progress import make_evaluation_printer
 from deeprc.cli.settings import SettingsCommand
 from deeprc.cli.signals import show_how_to_continue
 from deeprc.cli.tables import format_cautions, format_metrics
-from deeprc.errors import InputError
+from deeprc.errors import InputError, format_count
 from deeprc.evaluation.parse_folds import parse_left_out_column
 from deeprc.torchrun import read_launch
 
@@ -279,9 +279,9 @@ def _advise_ensemble(run: Path) -> None:
     n_validation = len(read_splits(run)[0]["validation"])
     if n_validation < FEW_DONORS:
         click.echo(
-            f"Note: the network has not learned its motifs from the {n_validation} validation repertoires. In small "
-            "cohorts, --validation-fold all usually gives a better model: an ensemble that learns from all repertoires "
-            "outside the test fold."
+            f"Note: the network learns no motifs from the {n_validation} validation repertoires, which decide when "
+            "training stops. In small cohorts, --validation-fold all usually gives a better model: several networks, "
+            "which together learn from all repertoires outside the test fold."
         )
 
 
@@ -355,25 +355,25 @@ def _describe_clones(run: Path) -> Iterator[str]:
     if len(clones):
         members = clones[clones["match"].str.startswith("cluster ")]
         n_clusters = len(members.drop_duplicates(["output", "direction", "match"]))
-        of_clusters = f" ({len(members):,} of them in {n_clusters:,} clusters)" if n_clusters else ""
+        of_clusters = f" ({len(members):,} of them in {format_count(n_clusters, 'cluster')})" if n_clusters else ""
         n_significant = int((clones["q_value"] <= _CLONE_LEVEL).sum())
         yield (
-            f"public clones stored in the model: {len(clones):,}{of_clusters}, of which {n_significant:,} are "
-            f"significant one by one (q_value at most {_CLONE_LEVEL:g}), see {run / 'clones.tsv'}"
+            f"public clones stored in the model: {len(clones):,}{of_clusters}, of which {n_significant:,} have a "
+            f"q_value of at most {_CLONE_LEVEL:g}, see {run / 'clones.tsv'}"
         )
 
 
 def _describe_composition(run: Path) -> Iterator[str]:
     """Yield a line for each output with the features of the branch `composition` that have the largest effects."""
     from deeprc.evaluation.stored_tables import read_composition
+    from deeprc.runs.composition_table import list_distinct_features
 
     composition = read_composition(run / "composition.tsv")
     outputs = composition["output"].unique().tolist() if len(composition) else []
     for output in outputs:
-        rows = composition[composition["output"] == output]
-        largest = rows.loc[rows["effect"].abs().nlargest(_N_FEATURES).index, "feature"]
         on = f" on {output}" if len(outputs) > 1 else ""
-        yield f"largest effects of the composition{on}: {', '.join(largest)}, see {run / 'composition.tsv'}"
+        names = ", ".join(list_distinct_features(composition[composition["output"] == output], _N_FEATURES))
+        yield f"largest effects of the composition{on} (no overlapping k-mers): {names}, see {run / 'composition.tsv'}"
 
 
 def _show_several(runs: Sequence[Path], *, left_out: str | None) -> None:

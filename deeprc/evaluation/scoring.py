@@ -63,13 +63,13 @@ class BinaryScoring(Scoring):
         "average_precision": "Avg. precision",
     }
     interval_note = (
-        "95% interval: of the mean AUC, from the class sizes (Newcombe's method 5), with the variance that donors with "
-        "several repertoires and folds with common training repertoires add."
+        "95% interval: of the mean AUC, from the class sizes (Newcombe's method 5). It is wider if donors have several "
+        "repertoires, and because folds share training repertoires."
     )
     test_note = "two-sided paired DeLong test by fold"
     means_note = (
-        "F1, balanced accuracy: of classes that are called from a cutoff, which was chosen on the validation fold, or "
-        "is 0.5 where none was chosen."
+        "F1, balanced accuracy: of the predicted classes. The cutoff of the probability was chosen on the validation "
+        "fold; where none was chosen, it is 0.5."
     )
 
     @property
@@ -142,12 +142,15 @@ class MulticlassScoring(Scoring):
         "accuracy": "Accuracy",
     }
     interval_note = (
-        "95% interval: the mean over classes of the limits of each one's AUC against all others (Newcombe's method 5, "
-        "with the variance that donors and common training repertoires add), which is cautious: it is exact only if "
-        "the classes' AUCs rose and fell together."
+        "95% interval: each class against all others has an interval (Newcombe's method 5). It is wider if donors have "
+        "several repertoires, and because folds share training repertoires. The table has the means of the lower and "
+        "of the upper limits over the classes. They are cautious: they are exact only if the AUCs of the classes rose "
+        "and fell together."
     )
     test_note = "two-sided permutation test: the two methods' ranks are exchanged for random donors"
-    means_note = "Macro: the mean over classes, each against all others; the others of the likeliest class."
+    means_note = (
+        "Macro: the mean over classes, each against all others. The other metrics judge the most probable class."
+    )
 
     def __init__(self, classes: Sequence[str]) -> None:
         self.classes = tuple(classes)
@@ -241,11 +244,11 @@ class RegressionScoring(Scoring):
     headings: ClassVar[Mapping[str, str]] = {"r2": "r²", "spearman": "Spearman", "mae": "Mean abs. error"}
     lower_is_better = frozenset({"mae"})
     interval_note = (
-        "95% interval: of r² by the jackknife of log(1 - r²) over donors (Miller 1968). It takes the trained models as "
-        "given; an interval of an AUC also covers training on other repertoires."
+        "95% interval: of r² by the jackknife of log(1 - r²) over donors (Miller 1968). It is about the trained "
+        "models; an interval of an AUC also covers training on other repertoires."
     )
     test_note = "two-sided paired test of the squared errors by random signs"
-    means_note = "r²: of all test repertoires together, 1 is perfect, 0 no better than the mean of all."
+    means_note = "r²: of all test repertoires together. 1 is perfect, 0 is no better than their mean."
 
     @property
     def columns(self) -> tuple[str, ...]:

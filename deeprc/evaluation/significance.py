@@ -66,7 +66,7 @@ def describe_difference(relation: Relation, difference: float, heading: str) -> 
     if relation == "better":
         return "is significantly better than"
     if difference > 0:
-        return f"has a higher {heading}, but not significantly, than"
+        return f"has a higher {heading} (not significantly) than"
     return "is not significantly worse than"
 
 

@@ -37,7 +37,7 @@ from deeprc.progress import track
 from deeprc.runs.composition_weights import WeightedBranch, list_weighted_branches
 from deeprc.training.model import Model, check_model
 
-__all__ = ["make_composition_table"]
+__all__ = ["list_distinct_features", "make_composition_table"]
 
 _COLUMNS = ("output", "direction", "kind", "feature", "effect", "mean_positive", "mean_negative")
 _N_LETTERS = len(AMINO_ACIDS)
@@ -345,3 +345,27 @@ def _add_members(member_effects: Sequence[_Effects]) -> Iterator[_Effects]:
         effects[:, columns] += part.effects
         means[..., columns] = part.means
     yield _Effects(member_effects[0].kind, names, effects, means)
+
+
+def list_distinct_features(table: pd.DataFrame, n: int) -> list[str]:
+    """Return the names of the n features with the largest effects, without k-mers that overlap a larger one.
+
+    Two k-mers overlap if one contains the other, or if they have two neighbouring residues in common: LDR and DRW.
+    Such k-mers often occur in the same sequences, so they say the same.
+    """
+    chosen: list[str] = []
+    chosen_kmers: list[str] = []
+    for row in table.loc[table["effect"].abs().sort_values(ascending=False, kind="stable").index].itertuples():
+        if str(row.kind).startswith("k-mers"):
+            if any(_overlap(str(row.feature), kmer) for kmer in chosen_kmers):
+                continue
+            chosen_kmers.append(str(row.feature))
+        chosen.append(str(row.feature))
+        if len(chosen) == n:
+            break
+    return chosen
+
+
+def _overlap(first: str, second: str) -> bool:
+    pairs = ({kmer[i : i + 2] for i in range(len(kmer) - 1)} for kmer in (first, second))
+    return first in second or second in first or bool(set.intersection(*pairs))

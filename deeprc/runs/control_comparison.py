@@ -118,7 +118,8 @@ class ControlComparison:
         numbers = (
             f"{measure} {value:.3f} against {network_value:.3f}, {format_p_in_words(self._rows[control]['p_value'])}"
         )
-        sees = _WHAT_IT_READS.get(control) or f"columns of the sheet, {format_column_names(self.columns)},"
+        plural = "s" if len(self.columns) != 1 else ""
+        sees = _WHAT_IT_READS.get(control) or f"the sheet column{plural} {format_column_names(self.columns)}"
         method = f"control method that sees only {sees}"
         if relation == "worse":
             return f"The network{for_target} is significantly better than a {method} ({numbers})."
@@ -130,7 +131,7 @@ class ControlComparison:
         if relation == "equal" and not is_above_chance:
             return (
                 f"There are too few tested repertoires to tell whether the network{for_target} is better than a "
-                f"{method.removesuffix(',')} ({numbers})."
+                f"{method} ({numbers})."
             )
         verdict = describe_difference(relation, value - network_value, measure)
         motifs = ""

@@ -305,10 +305,10 @@ def _describe_choice(state: TrainingState) -> str:
     if not state.history:
         return ""
     if state.prefers_start:
-        return "; kept: the start, because no update was clearly better on the few validation donors"
+        return "; kept: the network before the updates, because none was clearly better on the few validation donors"
     if "fitted" not in state.history[-1]:
         return ""
-    kept = "the start" if state.kept_update == 0 else f"update {state.kept_update}"
+    kept = "the network before the updates" if state.kept_update == 0 else f"update {state.kept_update}"
     output = " with an output that was fitted to whole training repertoires" if state.history[-1]["fitted"] else ""
     return f"; kept: {kept}{output}, by the loss on whole validation repertoires"
 

@@ -60,7 +60,8 @@ def _describe_training(run: Run) -> Iterator[str]:
     branches = () if network.branches is None else network.branches.names
     yield f"- Cohort: `{run.settings.cohort}`"
     yield f"- Repertoires: {sizes}"
-    yield f"- Divided by: {run.group_by or 'repertoire'}; seed {run.settings.seed}"
+    kept_together = f"with the same {run.group_by!r}" if run.group_by else "none"
+    yield f"- Repertoires that stay in one part of the split: {kept_together}; seed {run.settings.seed}"
     yield f"- Changed settings: {' '.join(f'{name}={format_setting(v)}' for name, v in changes.items()) or 'none'}"
     n_weights = sum(parameter.numel() for parameter in network.parameters())
     yield f"- Weights: {n_weights:,}; branches besides the attention: {', '.join(branches) or 'none'}"

@@ -161,7 +161,7 @@ class Run:
             parts.append(part)
         if n_changed_repertoires:
             _logger.warning(
-                "%d repertoires have the id, but not the content, of one that %s was trained with: they are new",
+                "%d repertoires have the id of one that %s was trained with, but other content: they count as new",
                 n_changed_repertoires,
                 self.path,
             )

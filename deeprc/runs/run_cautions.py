@@ -265,7 +265,7 @@ def _find_few_repertoires_cautions(performance: Performance) -> Iterator[Caution
 def _find_overfitting_cautions(performance: Performance) -> Iterator[Caution]:
     """Yield a warning for each target that is predicted much better on training than on validation repertoires."""
     explanation = (
-        "the network is overfitted to training repertoires. Their sequences may rank high for no other reason."
+        "the network is overfitted to training repertoires. So sequences of these may rank high without any signal."
     )
     is_training, is_validation = performance.is_in("train"), performance.is_in("validation")
     for target, contrasts in performance.iterate_targets():

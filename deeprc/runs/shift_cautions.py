@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
-from deeprc.errors import cut_name, describe_names, describe_texts
+from deeprc.errors import cut_name, describe_names, describe_texts, format_count
 from deeprc.evaluation.caution import Caution
 from deeprc.runs.shift import Shift
 from deeprc.shift.feature_table import ASPECTS
@@ -59,12 +59,13 @@ def _find_distance_cautions(shift: Shift) -> Iterator[Caution]:
     )
     are_many, is_far = p < _ALPHA, np.nan_to_num(shift.distance) > _FAR
     text = (
-        f"{_describe_count(shift, k, n)} {'is' if k == 1 else 'are'} unusual: farther from the training repertoires "
-        f"than 95% of these are from each other ({SHARE_BEYOND * n:.3g} expected by chance). "
+        f"{_describe_count(shift, k, n)} {'is' if k == 1 else 'are'} unlike the training repertoires: "
+        f"{'its' if k == 1 else 'their'} shift, the distance from these, is above 1. Of repertoires of the same kind, "
+        f"1 in {1 / SHARE_BEYOND:.0f} is above 1 (expected here: {SHARE_BEYOND * n:.3g}). "
     )
     if is_far.any() and not are_many:
         far = describe_names([str(name) for name in shift.ids[is_far]], "repertoire", "repertoires", _SHOWN)
-        text += f"This number may be chance, but some are more than {_FAR:.0f} times as far: {far}. "
+        text += f"This number may be chance, but the shift is above {_FAR:.0f} in {far}. "
     text += _describe_common_reasons(shift)
     level: Literal["warning", "note"] = "warning" if are_many or is_far.any() else "note"
     if level == "warning":
@@ -91,7 +92,8 @@ def _describe_common_reasons(shift: Shift) -> str:
             if name == aspect
         ]
         _, name, text = sorted(repertoires)[len(repertoires) // 2]
-        descriptions.append(f"{aspect} in {counts[aspect]:,}, such as {name}: {text}")
+        example = "for example " if len(repertoires) > 1 else ""
+        descriptions.append(f"{aspect} in {format_count(len(repertoires), 'repertoire')}, {example}{name}: {text}")
     return "Reasons: " + "; ".join(descriptions) + "." if descriptions else ""
 
 

@@ -63,7 +63,7 @@ def calibrate_tasks(
         if task.kind == "binary":
             _logger.info(
                 "target %r: calibrated on %d validation repertoires: slope %.3g, intercept %.3g; "
-                "a repertoire is called %r if its probability is at least %.3g",
+                "a repertoire is predicted as %r if its probability is at least %.3g",
                 task.name,
                 known.sum(),
                 fitted.slope,

@@ -199,7 +199,7 @@ def test_markdown_says_what_the_numbers_are() -> None:
     assert text.startswith("# cohort.h5: status | Method")
     assert "standard deviation (n-1) over 5 test folds with 120 repertoires, 60 of them positive" in text
     assert "the best method, Method A, on the same repertoires (two-sided paired DeLong test by fold)" in text
-    assert "corrected for the 3 methods that are compared with it" in text
+    assert "corrected for the 3 methods that are compared with the best one" in text
     assert "Control methods see no amino-acid sequence" in text
     assert "## What the control methods say - Every control method is significantly worse than the best method" in text
 

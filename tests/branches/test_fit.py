@@ -21,6 +21,9 @@ STATUS, SITE = (
 )
 
 
+BELOW = "its loss on left-out repertoires is below that of a constant prediction by"
+
+
 def make_fit(
     name: str, *loss_decreases: float, features: tuple[str, ...] = (), is_doubtful: bool = False
 ) -> FittedBranch:
@@ -34,25 +37,25 @@ def make_fit(
         (
             [make_fit("composition", 0.4154, features=("k-mers", "genes"))],
             [STATUS],
-            "Branches used: composition (lowers the loss on left-out repertoires by 0.415 for status=ill). "
-            "Composition reads k-mers, genes. Not used: clones.",
+            f"Branches used: composition ({BELOW} 0.415 for status=ill). Composition reads k-mers, genes. Not used: "
+            "clones.",
         ),
         (
             [make_fit("composition", 0.4, 0.02), make_fit("clones", 0.0, 0.1)],
             [STATUS, SITE],
-            "Branches used: composition (lowers the loss on left-out repertoires by 0.400 for status=ill and 0.020 for "
-            "site=a), clones (by 0.100 for site=a).",
+            f"Branches used: composition ({BELOW} 0.400 for status=ill and 0.020 for site=a), clones (by 0.100 for "
+            "site=a).",
         ),
         (
             [make_fit("composition", 0.0), make_fit("clones", 0.1)],
             [STATUS],
-            "Branches used: composition, clones (lowers the loss on left-out repertoires by 0.100 for status=ill).",
+            f"Branches used: composition, clones ({BELOW} 0.100 for status=ill).",
         ),
         (
             [make_fit("composition", 0.02, features=("genes",), is_doubtful=True)],
             [STATUS],
-            "Branches used: composition (lowers the loss on left-out repertoires by 0.020 for status=ill, which may be "
-            "chance). Composition reads genes. Not used: clones.",
+            f"Branches used: composition ({BELOW} 0.020 for status=ill; this may be chance). Composition reads genes. "
+            "Not used: clones.",
         ),
         ([], [STATUS], "Branches used: only the attention. Not used: composition, clones."),
     ],

@@ -189,7 +189,7 @@ def test_training_logs_and_keeps_what_is_found(tmp_path: Path, caplog: pytest.Lo
         )
     lines = [record.getMessage() for record in caplog.records]
     assert all("\n" not in line for line in lines)
-    assert any(line.startswith("similar-content: 1 group of repertoires of different donors") for line in lines)
+    assert any(line.startswith("similar-content: 2 repertoires of different donors share") for line in lines)
     assert any(line.startswith("label-from-size: target 'status': the number of sequences predicts") for line in lines)
     content = json.loads((run.path / "checks.json").read_text())
     assert content["subject_column"] == "subject_id"

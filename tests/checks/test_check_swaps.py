@@ -1,5 +1,6 @@
 """Samples of one subject under the wrong class: found by what they share, and nowhere else."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -50,12 +51,15 @@ def test_swapped_samples_of_one_subject_are_found(tmp_path: Path) -> None:
     assert [Path(file).name for file in finding.files] == ["hd4.tsv", "hd5.tsv", "hd6.tsv", "hd7.tsv"]
     assert finding.column == "status"
     assert "target 'status': " in finding.message
-    assert "than with their own class, for 1 donor: p1; " in finding.message
+    assert "than with their own class (1 donor: p1). Example: " in finding.message
     assert finding.target == "status"
     told = {each.names: each.classes for each in found.comparisons}
     assert told["hd4", "hd5"] == ("case", "control")
     assert told["hd6", "hd7"] == ("control", "case")
-    assert finding.message.endswith("but hd6 shares 0.0% with its own class")
+    assert re.search(
+        r"Example: hd6 \(control\) shares \d+\.\d% with hd7 \(case\), but 0\.0% with the most similar one of its own ",
+        finding.message,
+    )
     assert only(cohort.check(targets=["age:regression", "status"]), CODE) == finding
 
 
@@ -126,7 +130,7 @@ def test_many_subjects_are_one_finding(tmp_path: Path) -> None:
     for subject in range(12):
         cohort.sheet.loc[[4 * subject + 1, 4 * subject + 3], "status"] = ["control", "case"]
     finding = only(cohort.write(tmp_path).check(), CODE)
-    assert "for 12 donors: p0, p1, p2 and 9 more; " in finding.message
+    assert "(12 donors: p0, p1, p2 and 9 more). Example: " in finding.message
     assert finding.numbers == {"subjects": 12, "repertoires": 48}
 
 
@@ -144,10 +148,8 @@ def test_a_swap_is_found_only_if_far_more_sequences_are_shared(
     found = cohort.write(tmp_path).check()
     assert (CODE in codes(found)) == flagged
     if flagged:
-        shares = (
-            f"hd0 (case) and hd2 (control) share {across / 100:.1%} of the smaller one's sequences, but hd0 shares "
-            f"{within / 100:.1%} with its own class"
-        )
+        within_text = f"{within / 100:.1%} with the most similar one of its own class"
+        shares = f"hd0 (case) shares {across / 100:.1%} with hd2 (control), but {within_text}"
         assert shares in only(found, CODE).message
 
 

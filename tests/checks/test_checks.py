@@ -425,7 +425,8 @@ def test_without_a_donor_column_the_finding_names_no_different_donors(tmp_path, 
     cohort.sheet = cohort.sheet.drop(columns="subject_id")
     message = only(cohort.write(tmp_path).check(), "similar-content").message
     assert message.startswith(
-        "1 group of repertoires (no column names their donors) shares far more sequences than expected by chance"
+        "2 repertoires (no column names their donors) share far more sequences than expected by chance: hd2, hd7. They "
+        "share "
     )
 
 
@@ -438,10 +439,9 @@ def test_many_similar_pairs_are_one_finding_with_groups(tmp_path, cohort):
     finding = only(found, "similar-content")
     assert finding.groups == (("hd0", "hd1", "hd2", "hd3", "hd4"), ("hd6", "hd7"))
     assert finding.message.startswith(
-        "2 groups of repertoires of different donors share far more sequences than expected by chance, 7 repertoires "
-        "in 11 pairs, up to "
+        "7 repertoires of different donors, in 2 groups, share far more sequences than expected by chance; the largest "
+        "group: hd0, hd1, hd2 and 2 more. The 11 pairs share up to "
     )
-    assert finding.message.endswith("; the largest: hd0, hd1, hd2 and 2 more")
     assert "\n" not in finding.message
     assert (finding.numbers["pairs"], finding.numbers["groups"]) == (11, 2)
     assert len({each.names for each in found.similar}) == 11
@@ -454,8 +454,8 @@ def test_copies_are_one_finding_with_groups(tmp_path, cohort):
     finding = only(cohort.write(tmp_path).check(), "same-content")
     assert finding.groups == (("hd2", "hd3", "hd4"), ("hd8", "hd9"))
     assert finding.message == (
-        "2 groups of repertoires each have the same sequences with the same genes and counts, 5 repertoires in total; "
-        "the largest: hd2, hd3, hd4"
+        "all repertoires of a group have the same sequences, genes and counts (2 groups, 5 repertoires); the largest "
+        "group: hd2, hd3, hd4"
     )
 
 

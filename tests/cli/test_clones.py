@@ -18,7 +18,7 @@ def test_command(tmp_path: Path, deeprc: Callable[..., tuple[int, str, str]]) ->
     arguments = ["clones", cohort.container.path, "--target", "status=ill", "-o", table, "--plot", plot]
     code, out, _ = deeprc(*arguments, "--group-by", "subject")
     assert code == 0
-    assert "donors: 21 of healthy, 21 of ill\nleft out: 1 donor with a label but no sequences\n" in out
+    assert "donors: 21 of class healthy, 21 of class ill\nleft out: 1 donor with a label but no sequences\n" in out
     assert "at a false discovery rate of 5%: 1 by permutations of donors, 1 by Benjamini and Hochberg\n" in out
     written = pd.read_csv(table, sep="\t")
     assert written["carriers:ill"].tolist() == [16]

@@ -58,7 +58,9 @@ def test_train_reports_metrics(training: tuple[Path, str, str]) -> None:
     assert "auc_ci" in out
     assert "\nJudge the model by the rows 'test' and 'new' only. It was fitted to the 'train' repertoires and " in out
     assert "update 20/20" in err
-    assert "Note: the network has not learned its motifs from the 10 validation repertoires. In small cohorts" in out
+    assert (
+        "Note: the network learns no motifs from the 10 validation repertoires, which decide when training stops" in out
+    )
 
 
 def test_predict(

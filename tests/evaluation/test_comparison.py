@@ -450,7 +450,7 @@ def test_verdict_when_a_control_does_as_well() -> None:
     ("a", "v", "words"),
     [
         (1.0, 0.8, "is not significantly worse than"),
-        (0.5, 0.8, "has a higher AUC, but not significantly, than"),
+        (0.5, 0.8, "has a higher AUC (not significantly) than"),
         (0.5, 5.0, "is significantly better than"),
     ],
 )

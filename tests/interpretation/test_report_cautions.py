@@ -400,7 +400,7 @@ def test_controls_of_a_number(cohort: RepertoireDataset, run_factory: Callable[.
     names = [each["control"] for each in found.metrics["test"]["age"]["controls"]]
     assert names == ["size", "v-genes", "sheet"]
     text = controls.describe("sheet")
-    assert "A control method that sees only columns of the sheet, ward," in text
+    assert "A control method that sees only the sheet column ward " in text
     assert f"r² {controls.measures['sheet']:.3f} against {controls.measures['network']:.3f}" in text
     stored = read_cautions(run.path)
     assert [each.text for each in stored] == [each.text for each in found.cautions]

@@ -191,7 +191,7 @@ def test_the_page_shows_them(
     monkeypatch.setattr(run_report, "write_page", lambda path, template, **content: shown.update(content))
     run_report.write_report(run, contaminated, run.path / "report.html", top=60)
     texts = [caution.text for caution in shown["cautions"]]
-    assert any(text.startswith("1 group of repertoires of different donors shares far more") for text in texts)
+    assert any(text.startswith("3 repertoires of different donors share far more") for text in texts)
     assert [row[0].text for row in shown["groups"].rows] == ["rep.1", "rep.3", "rep.5"]
     common = set(contaminated[1].sequences.decode()[1:31])
     n_marked = 0

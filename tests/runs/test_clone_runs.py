@@ -58,9 +58,7 @@ def test_the_stored_clones_are_those_of_the_model(run: Run) -> None:
     labels = [column.label for column in table.columns]
     assert labels[-5:] == ["Carriers: of the class", "Carriers: others", "Carriers", "p", "q"]
     n_significant = (stored["q_value"] <= 0.05).sum()
-    assert table.caption.startswith(
-        f"All {len(stored)} stored clones; {n_significant} of all are significant one by one (q at most 0.05)"
-    )
+    assert table.caption.startswith(f"All {len(stored)} stored clones; {n_significant} of all have a q of at most 0.05")
     first = stored.sort_values("p_value", kind="stable")
     assert [row[0].value for row in table.rows] == first["junction_aa"].head(20).tolist()
     assert {row[3].text for row in table.rows} <= {"status: 1", "status: 0", "score: higher", "score: lower"}
@@ -75,7 +73,7 @@ def test_the_command_says_how_many_clones_are_in_clusters(run: Run, tmp_path: Pa
         table.to_csv(tmp_path / "clones.tsv", sep="\t", index=False)
         lines = list(_describe_clones(tmp_path))
         n_significant = len(table) - 2
-        significant = f"of which {n_significant} are significant one by one (q_value at most 0.05)"
+        significant = f"of which {n_significant} have a q_value of at most 0.05"
         assert lines == [f"public clones stored in the model: {len(table)}{of_clusters}, {significant}, {where}"]
     (tmp_path / "clones.tsv").write_text("\t".join(table) + "\n")
     assert list(_describe_clones(tmp_path)) == []

@@ -24,7 +24,7 @@ from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.evaluation.stored_tables import read_composition
 from deeprc.nn.branches import Branch
-from deeprc.runs.composition_table import make_composition_table
+from deeprc.runs.composition_table import list_distinct_features, make_composition_table
 from deeprc.runs.experiment import train_run
 from deeprc.tasks import Task
 from deeprc.training.building import build_network
@@ -363,6 +363,16 @@ def test_a_file_is_read_again(kmers: RepertoireDataset, tmp_path: Path) -> None:
         read_composition(file)
 
 
+def test_kmers_that_overlap_a_larger_one_are_left_out() -> None:
+    """LDR and DRWF have two neighbouring residues of DRW, LD has not; D and DR are parts of it; GDR is a gene here."""
+    effects = {"DRW": 3.0, "DR": -2.9, "LDR": 2.0, "LD": -1.9, "D": 1.8, "DRWF": 1.7, "GDR": 1.6, "K": 1.5, "AK": 1.4}
+    kinds = ["genes" if name == "GDR" else "k-mers" for name in effects]
+    table = pd.DataFrame({"feature": list(effects), "effect": list(effects.values()), "kind": kinds})
+    shuffled = table.sample(frac=1, random_state=0)
+    assert list_distinct_features(shuffled, 3) == ["DRW", "LD", "GDR"]
+    assert list_distinct_features(shuffled, 9) == ["DRW", "LD", "GDR", "K"]
+
+
 @pytest.mark.slow
 def test_a_run_keeps_the_table_and_train_names_its_largest_effects(
     cohort: RepertoireDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -376,7 +386,7 @@ def test_a_run_keeps_the_table_and_train_names_its_largest_effects(
     assert len(table) > 5
     pd.testing.assert_frame_equal(run.composition(), table, check_dtype=False)
     import_module("deeprc.cli.train")._show_results(run.path)
-    largest = sorted(zip(-table["effect"].abs(), table.index, table["feature"], strict=True))[:5]
-    names = ", ".join(name for _, _, name in largest)
-    expected = f"largest effects of the composition: {names}, see {run.path / 'composition.tsv'}\n"
+    names = ", ".join(list_distinct_features(table, 5))
+    file = run.path / "composition.tsv"
+    expected = f"largest effects of the composition (no overlapping k-mers): {names}, see {file}\n"
     assert expected in capsys.readouterr().out

@@ -162,7 +162,7 @@ def test_a_new_repertoire_with_a_known_id_is_new(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         assert set(run.split_of(cohort_factory(30, 60, seed=5))) == {"new"}
-    told = f"30 repertoires have the id, but not the content, of one that {run.path} was trained with: they are new"
+    told = f"30 repertoires have the id of one that {run.path} was trained with, but other content: they count as new"
     assert told in caplog.text
     assert set(run.split_of(cohort)) == {"train", "validation", "test"}
 

@@ -128,7 +128,7 @@ def test_too_few_repertoires_are_not_taken_for_an_equal_control() -> None:
     controls = make_controls(network=(1.0, 0.6), control=(0.5, 0.1), p_value=0.23)
     expected = (
         "There are too few tested repertoires to tell whether the network is better than a control method that sees "
-        "only columns of the sheet, Donor (AUC 0.500 against 1.000, p = 0.23)."
+        "only the sheet column Donor (AUC 0.500 against 1.000, p = 0.23)."
     )
     assert tell(controls) == [expected]
 
@@ -136,8 +136,8 @@ def test_too_few_repertoires_are_not_taken_for_an_equal_control() -> None:
 def test_a_network_and_a_control_at_chance_are_both_said_to_be() -> None:
     controls = make_controls(network=(0.6, 0.4), control=(0.5, 0.1), p_value=0.23)
     assert controls.describe("sheet") == (
-        "Neither the network nor a control method that sees only columns of the sheet, Donor, is significantly better "
-        "than chance (AUC 0.600 and 0.500)."
+        "Neither the network nor a control method that sees only the sheet column Donor is significantly better than "
+        "chance (AUC 0.600 and 0.500)."
     )
 
 

@@ -89,8 +89,9 @@ def test_a_cohort_of_less_depth_is_far(run: Run, tmp_path: Path, caplog: pytest.
     assert table["probability"].notna().all()
     assert len(told) == 1
     assert told[0].startswith(
-        "6 of the 6 new repertoires are unusual: farther from the training repertoires than 95% of these are from each "
-        "other (0.3 expected by chance). Reasons: "
+        "6 of the 6 new repertoires are unlike the training repertoires: their shift, the distance from these, is "
+        "above 1. Of repertoires of the same kind, 1 in 20 is above 1 (expected here: 0.3). Reasons: depth in 6 "
+        "repertoires, for example new."
     )
     assert run.predict(new, abstain=True)["probability"].isna().all()
     caution = next(each for each in assess_predictor(run, new).cautions if each.name == "shift")
@@ -168,15 +169,20 @@ def test_repertoires_without_genes_are_of_no_other_chain(
 @pytest.mark.parametrize(
     ("beyond", "level", "told"),
     [
-        ([1.5, 1.2], "note", "(2 expected by chance). Reasons: depth in 2, such as r0: less."),
+        ([1.5, 1.2], "note", "(expected here: 2). Reasons: depth in 2 repertoires, for example r0: less."),
+        ([1.5], "note", "(expected here: 2). Reasons: depth in 1 repertoire, r0: less."),
         (
             [1.5, 2.5],
             "warning",
-            "(2 expected by chance). This number may be chance, but some are more than 2 times as far: 1 repertoire: "
-            "r1. Reasons: depth in 2, such as r1: less. Their predictions may be wrong, and the metrics of the "
+            "(expected here: 2). This number may be chance, but the shift is above 2 in 1 repertoire: r1. Reasons: "
+            "depth in 2 repertoires, for example r1: less. Their predictions may be wrong, and the metrics of the "
             "training cohort do not hold for them.",
         ),
-        ([1.5] * 12 + [2.5], "warning", "(2 expected by chance). Reasons: depth in 13, such as r4: less. Their"),
+        (
+            [1.5] * 12 + [2.5],
+            "warning",
+            "(expected here: 2). Reasons: depth in 13 repertoires, for example r4: less. Their",
+        ),
     ],
 )
 def test_a_few_are_expected_beyond_the_level_but_not_far_beyond(beyond: list[float], level: str, told: str) -> None:

@@ -385,7 +385,7 @@ def test_with_few_validation_donors_an_update_must_be_clearly_better_than_the_st
     assert state.history[-1].get("fitted") == (float(is_kept) if samples else None)
     weights = trainer.network.state_dict()
     assert all(torch.equal(weights[name], tensor) for name, tensor in start[0].items()) is not is_kept
-    because = "; kept: the start, because no update was clearly better on the few validation donors"
+    because = "; kept: the network before the updates, because none was clearly better on the few validation donors"
     assert (because in describe_end(state, trainer.config.training)) is not is_kept
 
 

@@ -85,7 +85,9 @@ def test_the_log_says_from_which_probability_a_class_is_called(caplog: pytest.Lo
     with caplog.at_level("INFO"):
         calibrate_tasks(TASKS[:1], outputs, (outputs > 0).astype(float))
     (text,) = caplog.messages
-    assert re.search(rf"; a repertoire is called '{TASKS[0].positive}' if its probability is at least 0\.\d+$", text)
+    assert re.search(
+        rf"; a repertoire is predicted as '{TASKS[0].positive}' if its probability is at least 0\.\d+$", text
+    )
 
 
 def test_the_loss_is_that_of_the_calibrated_probabilities_and_the_auc_stays() -> None:

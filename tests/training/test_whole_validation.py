@@ -127,7 +127,7 @@ def test_a_later_candidate_has_to_be_better(
     weights = trainer.network.state_dict()
     assert all(torch.equal(weights[name], start[name]) for name in weights) == (update == 0)
     output = " with an output that was fitted to whole training repertoires" if fitted else ""
-    kept = f"kept: {f'update {update}' if update else 'the start'}{output}, by the loss on whole"
+    kept = f"kept: {f'update {update}' if update else 'the network before the updates'}{output}, by the loss on whole"
     assert f"best at 12; {kept} validation repertoires" in describe_end(state, trainer.config.training)
 
 

@@ -245,7 +245,7 @@ def _make_probability_table(files: _BenchmarkFiles) -> Table | None:
         Column("Kind", is_number=False),
         Column("Brier score", note="mean squared error of the probabilities"),
         Column("Brier score of the base rate", note="the Brier score if only the frequency of each class is known"),
-        Column("Log loss", note="in nats"),
+        Column("Log loss", note="with natural logarithms"),
         Column("Log loss of the base rate", note="the log loss if only the frequency of each class is known"),
         Column(
             "Calibration error",

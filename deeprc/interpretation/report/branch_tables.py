@@ -200,7 +200,7 @@ def _make_clone_table(stored: pd.DataFrame, tasks: Sequence[Task], table_index: 
     one_each = ", one of each cluster" if len(without_others) < len(stored) else ""
     quantity = "All" if len(shown) == len(stored) else f"The first {len(shown):,} of"
     n_significant = int((stored["q_value"] <= _LEVEL).sum())
-    significant = f"; {n_significant:,} of all are significant one by one (q at most {_LEVEL:g})"
+    significant = f"; {n_significant:,} of all have a q of at most {_LEVEL:g}"
     caption = f"{quantity} {len(stored):,} stored clones{carriers_of}{one_each}{significant}"
     return make_sortable_table(f"clones-{table_index}", caption, columns, rows, stored)
 

@@ -127,7 +127,9 @@ def _make_metrics_table(result: StoredCrossValidation, name: str, table_index: i
     else:
         columns += [
             Column("AUC", note="mean over the test folds of all repeats"),
-            Column("95% interval", note="with the variance of donors, common training repertoires and repeats"),
+            Column(
+                "95% interval", note="covers donors with several repertoires, training sets that overlap, and repeats"
+            ),
             Column("Standard deviation over folds"),
             *(Column(heading, note=MEASURE_NOTES[measure]) for measure, heading in MEASURES.items()),
         ]

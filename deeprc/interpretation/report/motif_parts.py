@@ -107,7 +107,7 @@ def _make_carrier_columns(motif: AttendedMotif, context: DirectionContext) -> li
     """Return two columns for each class: how many repertoires, and how many sequences, carry a motif."""
     columns = []
     note = (
-        "number of sequences that carry it; in brackets, in all columns of sequences, their mean share of a repertoire"
+        "number of sequences that carry it; in brackets their mean share of a repertoire, in all columns of sequences"
     )
     for row in motif.carriers.to_dict("records"):
         heading = _make_mark(row["class"], context) + row["class"]  # if it has markup, the name is escaped

@@ -38,8 +38,8 @@ _ORDER = ("test", NEW, "validation", "train")
 _SHARES = {"f1": "F1", "balanced_accuracy": "Balanced accuracy", "accuracy": "Accuracy"}
 _NOTES = {
     "f1": "harmonic mean of precision and recall (of the positive class, or the mean over several classes)",
-    "balanced_accuracy": "share of the repertoires of a class that are called correctly, mean over the classes",
-    "accuracy": "share of repertoires that are called correctly",
+    "balanced_accuracy": "share of the repertoires of a class that are predicted correctly, mean over the classes",
+    "accuracy": "share of repertoires whose class is predicted correctly",
 }
 
 _PROBABILITIES = {
@@ -57,7 +57,7 @@ _PROBABILITY_NOTES = {
         "root mean square difference between predicted probabilities and observed frequencies, in bins of repertoires; "
         "the part that is expected by chance is subtracted (0: no more than chance)"
     ),
-    "loss": "cross entropy in nats; lower is better",
+    "loss": "error of the probabilities (cross entropy with natural logarithms); lower is better",
     "loss_base_rate": _BASE_RATE,
 }
 MEASURES = _SHARES | _PROBABILITIES
@@ -88,7 +88,7 @@ def make_metrics_table(performance: Performance, task: Task, table_index: int) -
         rows.append([*cells, *(make_number_cell(metrics.get(name)) for name in MEASURES)])
     called = ""
     if task.kind == "binary":
-        called = f"; {task.positive} is called if its probability is at least {task.calibration.min_probability:.3f}"
+        called = f"; {task.positive} is predicted if its probability is at least {task.calibration.min_probability:.3f}"
     return Table(f"metrics-{table_index}", f"How well {task.name} is predicted{called}", columns, rows)
 
 

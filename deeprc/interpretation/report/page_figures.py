@@ -77,8 +77,8 @@ def _make_roc_figure(performance: Performance, contrast: Contrast, aucs: Sequenc
     description = f"ROC curve for {title}; area under it: {', '.join(aucs)}."
     caption = (
         f"ROC curve{contrast.for_target}. Vertical axis: share of {contrast.positive} repertoires that are found. "
-        f"Horizontal axis: share of the others that are called {contrast.positive} by mistake. Judge the model by "
-        "the bold curve; the training curve is often too good."
+        f"Horizontal axis: share of the others that are predicted as {contrast.positive} by mistake. Judge the model "
+        "by the bold curve; the training curve is often too good."
     )
     figure = draw_roc_figure(performance.predictions, target=contrast.key, donors=performance.donors_by_id)
     return render_figure(figure, f"ROC curve, {title}", description, caption)
@@ -90,7 +90,7 @@ def _make_precision_recall_figure(performance: Performance, contrast: Contrast) 
     title = _name_contrast(contrast)
     description = f"Precision against recall for {title}."
     caption = (
-        f"Precision and recall{contrast.for_target}. Vertical axis: precision, the share of repertoires called "
+        f"Precision and recall{contrast.for_target}. Vertical axis: precision, the share of repertoires predicted as "
         f"{contrast.positive} that are {contrast.positive}. Horizontal axis: recall, the share of all "
         f"{contrast.positive} repertoires that are found."
     )

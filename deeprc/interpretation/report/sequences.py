@@ -43,8 +43,8 @@ _ANTIGEN_NOTE = (
 )
 
 _Q_NOTE = (
-    "false discovery rate: estimated share of sequences that are there by chance, among those in repertoires of {} that"
-    " contribute at least as much. It is estimated from test or new donors. It is 1 in repertoires of other classes,"
+    "false discovery rate: of the sequences in repertoires of {} that contribute at least as much, the share that is"
+    " expected to be there by chance. It is estimated from test or new donors. It is 1 in repertoires of other classes,"
     " and if these donors show no signal"
 )
 

@@ -136,8 +136,9 @@ def _describe_controls(comparison: ControlComparison) -> str:
     if not control_texts:
         return "No control method could be fitted."
     if comparison.not_worse:
-        not_better = " or ".join(NAMES[name] for name in comparison.not_worse)
-        verdict = f"the network is not shown to be better than {not_better}"
+        *others, last = (NAMES[name] for name in comparison.not_worse)
+        not_better = f"{', '.join(others)} or {last}" if others else last
+        verdict = f"it is not shown that the network is better than {not_better}"
     else:
         verdict = "the network is better than all of them"
     article = "a" if measure.startswith("Macro") else "an"
