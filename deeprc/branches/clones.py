@@ -183,15 +183,32 @@ class CloneBranch(Branch):
         """
         return self._match_stored_clones(repertoire)[0]
 
-    def find_matching_sequences(self, repertoire: Repertoire) -> NDArray[np.int64]:
-        """Return the indices of the sequences of a repertoire that retrieve a clone, (n,), in ascending order.
+    def find_sequences_of_strongest(self, repertoire: Repertoire) -> NDArray[np.int64]:
+        """Return the indices of the sequences of a repertoire that retrieve a strong clone, (n,), in ascending order.
+
+        A clone is strong if the levels on which it counts have at least half of the weight that they have for the clone
+        of the same output and direction for which they have most.
 
         Raises
         ------
         InputError
             If the repertoire's container lacks genes with which the clones were learned.
         """
-        return np.unique(self._prepare_search(repertoire).find_in(repertoire).rows)
+        pairs = self._prepare_search(repertoire).find_in(repertoire)
+        return np.unique(pairs.rows[self._mark_strongest()[pairs.clones]])
+
+    def _mark_strongest(self) -> NDArray[np.bool_]:
+        """Return whether each clone is strong, (J,), see `find_sequences_of_strongest`."""
+        weights, p_values = np.zeros(len(self.carriers)), to_array(self.tests)[:, 0]
+        largest: dict[tuple[int, str], float] = {}
+        spans = self._list_memory_spans()
+        for memory, levels, start, stop in spans:
+            for level in levels:
+                weights[start:stop] += level.weight * (p_values[start:stop] < level.threshold)
+            key = memory.output, memory.direction
+            largest[key] = max(largest.get(key, 0.0), float(weights[start:stop].max()))
+        halves = [largest[span.memory.output, span.memory.direction] / 2 for span in spans]
+        return weights >= np.repeat(halves, [span.stop - span.start for span in spans])
 
     def compute_contributions(self, repertoire: Repertoire) -> Floats:
         """Return the evidence of each sequence, (N, T): of its hits, and an equal share of the score without hits."""

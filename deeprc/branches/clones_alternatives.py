@@ -1,6 +1,6 @@
 """Alternatives for a search of the branch `clones`: which clones are used, and how strong their evidence must be.
 
-Of the kind of clones that predicts best, several thresholds of the p-value are used, with weights.
+All alternatives that predict well are used, with weights. The best one decides whether the evidence is clear.
 
 Letters: A alternatives, n repertoires with a label.
 """
@@ -25,6 +25,8 @@ __all__ = [
     "find_best_alternative",
     "weigh_alternatives",
 ]
+
+_LOSS_PER_WEIGHT = 6.0  # see `weigh_by_losses`; chosen in docs/experiments.md, 2026-11-30
 
 LENIENT_THRESHOLDS = (0.6, 0.3)
 """Thresholds for overshared and frequent clones only: few of them are shared by chance, so labels need to say little.
@@ -82,16 +84,15 @@ class HeldOutLosses(NamedTuple):
         return HeldOutLosses(self.by_alternative[:, rows], self.baseline[rows], self.donors[rows])
 
 
-def weigh_alternatives(losses: HeldOutLosses, *, overshared_are_associated: bool) -> Floats:
-    """Return the weights of the alternatives, (A,), whose sum is 1; only those of one kind of clones are above 0.
+def weigh_alternatives(by_alternative: Floats) -> Floats:
+    """Return the weights of the alternatives, (A,), by their losses, (A, n); the sum of the weights is 1.
 
-    The kind is that of the best alternative. Its thresholds are weighted by `weigh_by_losses`. The parameters are those
-    of `find_best_alternative`.
+    In small cohorts, the best alternative is in part the best by chance, see `weigh_by_losses`. Of alternatives with
+    equal losses, which use the same clones, only the first has a weight.
     """
-    best = find_best_alternative(losses, overshared_are_associated=overshared_are_associated)
-    of_kind = [index for index, each in enumerate(ALTERNATIVES) if each.clones == ALTERNATIVES[best].clones]
-    weights = np.zeros(len(losses.by_alternative))
-    weights[of_kind] = weigh_by_losses(losses.by_alternative[of_kind].sum(axis=1))
+    _, different = np.unique(by_alternative, axis=0, return_index=True)
+    weights = np.zeros(len(by_alternative))
+    weights[different] = weigh_by_losses(by_alternative[different].sum(axis=1), loss_per_weight=_LOSS_PER_WEIGHT)
     return np.asarray(weights / weights.sum())
 
 

@@ -2,11 +2,10 @@
 
 Each search is one direction of one output, see `clones_searches`. An alternative for it is a threshold of the p-value,
 with exact matches of all shared clones, also with one substitution, with exact matches of overshared or frequent clones
-alone, with wildcard clones, or with clusters. The kind of clones with the smallest loss on held-out repertoires is
-chosen, and the thresholds for it get weights, see `weigh_alternatives`; clones and their evidence are then determined
-without the held-out fold. For the scores of each fold, and the decrease of its loss by them, the weights depend on the
-losses of the other folds. But these losses depend on the labels of this fold, too, and so does the permutation test
-that can make the choice of overshared clones easier. So cross-fitted scores of small cohorts are a little too good.
+alone, with wildcard clones, or with clusters. The score is a mean over the alternatives, weighted by their losses on
+held-out repertoires, see `weigh_alternatives`; clones and their evidence are then determined without the held-out fold.
+For the scores of each fold, and the decrease of its loss by them, the weights depend on the losses of the other folds.
+But these losses depend on the labels of this fold, too. So cross-fitted scores of small cohorts are a little too good.
 
 Letters: B repertoires, n of them with a label; A alternatives, T outputs, F folds, J clones.
 """
@@ -15,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
@@ -33,6 +31,7 @@ from deeprc.branches.clones_alternatives import (
     LENIENT_THRESHOLDS,
     THRESHOLDS_BY_KIND,
     HeldOutLosses,
+    find_best_alternative,
     weigh_alternatives,
 )
 from deeprc.branches.clones_candidates import CloneCandidates, compute_content_order, find_candidates
@@ -56,6 +55,7 @@ from deeprc.datasets.clones.grouping import CloneCarriers, SharedClones
 from deeprc.datasets.clones.neighbours import EXACT, WILDCARD
 from deeprc.datasets.clones.shared import find_shared_clones
 from deeprc.datasets.clones.wildcards import WildcardClones
+from deeprc.datasets.dataset import RepertoireDataset
 
 __all__ = ["fit_clones"]
 
@@ -103,13 +103,12 @@ def fit_clones(cohort: TrainingCohort) -> FittedBranch | None:
         for search, levels, special in each_search
     ]
     kept, is_doubtful = select_results(results)
-    memories = [_make_memory(result, clones) for result in kept]
-    kept_pairs = [(memory, result) for memory, result in zip(memories, kept, strict=True) if memory is not None]
-    if not kept_pairs:
+    if not kept:
         return None
     n_outputs = sum(task.n_outputs for task in cohort.tasks)
-    branch = CloneBranch.of([memory for memory, _ in kept_pairs], n_outputs, is_doubtful=is_doubtful)
-    return FittedBranch(branch, *_score_cohort(cohort, branch, [result for _, result in kept_pairs]))
+    memories = [memory for result in kept for memory in result.memories]
+    branch = CloneBranch.of(memories, n_outputs, is_doubtful=is_doubtful)
+    return FittedBranch(branch, *_score_cohort(cohort, branch, kept))
 
 
 def _run_search(
@@ -127,30 +126,35 @@ def _run_search(
         compute_loss(search.kind, held_out.baseline_outputs, search.values),
         renumber_donors(search.groups, len(n_clones)),
     )
-    weigh = partial(
-        weigh_alternatives,
-        overshared_are_associated=exceeds_permutations(special.overshared.all, search, LENIENT_THRESHOLDS),
-    )
     scores = np.zeros(len(n_clones))
     for fold in range(search.n_folds):
         is_held_out = search.folds == fold
-        scores[is_held_out] = weigh(losses.take(~is_held_out)) @ held_out.scores[:, is_held_out]
-    weights = weigh(losses)
-    kind = ALTERNATIVES[int(np.argmax(weights))].clones
-    tested = special.find(kind)
+        weights = weigh_alternatives(losses.by_alternative[:, ~is_held_out])
+        scores[is_held_out] = weights @ held_out.scores[:, is_held_out]
+    weights = weigh_alternatives(losses.by_alternative)
+    memories = [
+        _make_memory(candidates, clones, special, kind, levels)
+        for kind, levels in _fit_levels(search, weights, counts[:, :, -1], n_clones).items()
+    ]
+    overshared_are_associated = exceeds_permutations(special.overshared.all, search, LENIENT_THRESHOLDS)
+    best = ALTERNATIVES[find_best_alternative(losses, overshared_are_associated=overshared_are_associated)]
+    tested = special.find(best.clones)
     return SearchResult(
         search=search,
-        clones=kind,
-        levels=_fit_levels(search, weights, counts[:, :, -1], n_clones),
-        final_matches=choose_final_matches(candidates),
+        memories=[memory for memory in memories if memory is not None],
+        best=best.clones,
         tested=clones.shared if tested is None else tested,
         scores=scores,
         baseline_outputs=held_out.baseline_outputs,
     )
 
 
-def _fit_levels(search: CloneSearch, weights: Floats, counts: Integers, n_clones: Integers) -> list[EvidenceLevel]:
-    """Return the levels of the alternatives with a weight, the loosest first; those without evidence are left out.
+def _fit_levels(
+    search: CloneSearch, weights: Floats, counts: Integers, n_clones: Integers
+) -> dict[str, list[EvidenceLevel]]:
+    """Return the levels of the alternatives with a weight, by the kind of their clones, the loosest level first.
+
+    Alternatives without evidence have no level.
 
     Parameters
     ----------
@@ -163,15 +167,13 @@ def _fit_levels(search: CloneSearch, weights: Floats, counts: Integers, n_clones
     n_clones
         Number of different clones in each repertoire, (n,).
     """
-    levels = [
-        EvidenceLevel(
-            ALTERNATIVES[index].threshold,
-            float(weights[index]),
-            fit_evidence(search.kind, search.direction, counts[index], n_clones, search.values),
-        )
-        for index in np.flatnonzero(weights)[::-1].tolist()
-    ]
-    return [level for level in levels if level.parameters.any()]
+    levels: dict[str, list[EvidenceLevel]] = {}
+    for index in np.flatnonzero(weights)[::-1].tolist():
+        parameters = fit_evidence(search.kind, search.direction, counts[index], n_clones, search.values)
+        if parameters.any():
+            clones, threshold = ALTERNATIVES[index]
+            levels.setdefault(clones, []).append(EvidenceLevel(threshold, float(weights[index]), parameters))
+    return levels
 
 
 def _count_by_alternative(candidates: SearchCandidates, shared: SharedClones, special: SpecialClones) -> Integers:
@@ -242,14 +244,22 @@ class _ChosenClones(NamedTuple):
         return chosen._replace(matches=matches)
 
 
-def _make_memory(result: SearchResult, clones: _CohortClones) -> Memory | None:
-    """Return the memory of the clones that pass the loosest level; None if there are none."""
-    search, threshold = result.search, result.levels[0].threshold
-    associated = find_associated_clones(result.tested, search.units, threshold, search.test)
-    if result.clones == "one substitution":
-        chosen = _choose_candidates(result.final_matches, clones.candidates, threshold, associated.n_tested)
+def _make_memory(
+    candidates: SearchCandidates,
+    clones: _CohortClones,
+    special: SpecialClones,
+    kind: str,
+    levels: Sequence[EvidenceLevel],
+) -> Memory | None:
+    """Return the memory of one kind of clones, with those that pass the loosest level; None if there are none."""
+    search, threshold, tested = candidates.search, levels[0].threshold, special.find(kind)
+    tested = clones.shared if tested is None else tested
+    associated = find_associated_clones(tested, search.units, threshold, search.test)
+    if kind == "one substitution":
+        matches = choose_final_matches(candidates)
+        chosen = _choose_candidates(matches, clones.candidates, threshold, associated.n_tested)
     else:
-        chosen = _choose_associated(result, clones, associated)
+        chosen = _choose_associated(search.dataset, tested, associated, clones.fields)
     if len(chosen.clones) == 0:
         return None
     chosen = chosen.sort()
@@ -257,7 +267,7 @@ def _make_memory(result: SearchResult, clones: _CohortClones) -> Memory | None:
         output=search.output,
         direction=search.direction,
         kind=search.kind,
-        levels=result.levels,
+        levels=levels,
         clones=chosen.clones,
         matches=chosen.matches,
         carriers=_count_carriers_by_class(search, chosen.label_sums, chosen.n_carriers),
@@ -265,12 +275,14 @@ def _make_memory(result: SearchResult, clones: _CohortClones) -> Memory | None:
     )
 
 
-def _choose_associated(result: SearchResult, clones: _CohortClones, associated: AssociatedClones) -> _ChosenClones:
+def _choose_associated(
+    dataset: RepertoireDataset, tested: CloneCarriers, associated: AssociatedClones, fields: Sequence[str]
+) -> _ChosenClones:
     """Return the associated clones, with all members of clusters.
 
     They are matched exactly or, if they have a wildcard, at all other positions.
     """
-    tested, indices = result.tested, associated.indices
+    indices = associated.indices
     rows, matches, index_of = tested.representative[indices], np.full(len(indices), EXACT), np.arange(len(indices))
     if isinstance(tested, WildcardClones):
         matches = WILDCARD + tested.positions[indices]
@@ -279,7 +291,7 @@ def _choose_associated(result: SearchResult, clones: _CohortClones, associated: 
         matches = CLUSTER + index_of
     q_values = adjust_by_benjamini_hochberg(associated.p_values, associated.n_tested)
     return _ChosenClones(
-        clones=CloneSet(result.search.dataset.take_clones(rows, clones.fields)),
+        clones=CloneSet(dataset.take_clones(rows, fields)),
         matches=matches,
         p_values=associated.p_values[index_of],
         q_values=q_values[index_of],

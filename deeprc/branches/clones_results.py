@@ -15,8 +15,8 @@ from scipy.stats import rankdata
 from deeprc.arrays import Floats
 from deeprc.branches.clone_permutations import can_be_permuted, exceeds_permutations
 from deeprc.branches.clones_alternatives import THRESHOLDS_BY_KIND
-from deeprc.branches.clones_evidence import EvidenceLevel, compute_loss
-from deeprc.branches.clones_matches import ChosenMatches
+from deeprc.branches.clones_evidence import compute_loss
+from deeprc.branches.clones_memory import Memory
 from deeprc.branches.clones_searches import CloneSearch
 from deeprc.branches.donors import compute_association_z
 from deeprc.datasets.clones.grouping import CloneCarriers
@@ -40,30 +40,27 @@ Scores of small cohorts are overconfident, and the network learns their scale.""
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The result of a search: the clones that are chosen on all folds, and scores of held-out repertoires.
+    """The result of a search: what is stored, and scores of held-out repertoires.
 
     Attributes
     ----------
     search
         The search.
-    clones
-        Kind of clones that is chosen on all folds, a key of `THRESHOLDS_BY_KIND`.
-    levels
-        Levels of the evidence from all folds, the loosest first; none if there is no evidence.
-    final_matches
-        Matches of the candidates that are chosen on all folds.
+    memories
+        The stored clones of each kind, from all folds; none if there is no evidence.
+    best
+        Kind of the clones of the best alternative, a key of `THRESHOLDS_BY_KIND`.
     tested
-        Clones that are tested.
+        All clones of this kind, for a permutation test.
     scores
-        Evidence for each repertoire by the alternatives that are chosen on the other folds, (n,).
+        Evidence for each repertoire, (n,), with weights of the alternatives that depend on the other folds.
     baseline_outputs
         Prediction for each repertoire without evidence, (n,), see `HeldOutEvidence`.
     """
 
     search: CloneSearch
-    clones: str
-    levels: Sequence[EvidenceLevel]
-    final_matches: ChosenMatches
+    memories: Sequence[Memory]
+    best: str
     tested: CloneCarriers
     scores: Floats
     baseline_outputs: Floats
@@ -78,8 +75,8 @@ class SearchResult:
         """
         if not self.lowers_loss():
             return False
-        thresholds = THRESHOLDS_BY_KIND[self.clones]
-        needs_permutations = self.clones == "cluster" and can_be_permuted(self.search)
+        thresholds = THRESHOLDS_BY_KIND[self.best]
+        needs_permutations = self.best == "cluster" and can_be_permuted(self.search)
         is_associated = self.compute_z() > _MIN_Z and not needs_permutations
         return is_associated or exceeds_permutations(self.tested, self.search, thresholds)
 
@@ -89,7 +86,7 @@ class SearchResult:
 
     def lowers_loss(self) -> bool:
         """Return whether the cross-fitted scores lower the mean loss."""
-        return bool(self.levels) and compute_loss_decrease([self]) > 0
+        return bool(self.memories) and compute_loss_decrease([self]) > 0
 
     def compute_z(self) -> float:
         """Return the z-score of the rank correlation of cross-fitted scores and labels."""

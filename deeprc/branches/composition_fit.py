@@ -55,6 +55,8 @@ _FEW_UNITS, _MIN_DOUBTFUL_STANDARD_ERRORS = 50, 1.0
 In so few repertoires the search finds strong motifs only; otherwise the network would learn from random weights alone.
 """
 
+_LOSS_PER_WEIGHT = 3.0  # see `weigh_by_losses`; chosen in docs/experiments.md, 2026-11-30
+
 _EXTRA_EVIDENCE = 0.5
 """Models of expanded clones, and of clonal families, need so many more standard errors: each is one more choice."""
 
@@ -325,7 +327,8 @@ def _average_settings(
         Label of each repertoire, (n,), and whether it is a number.
     """
     allowed = [setting for setting in settings if setting.kinds <= best.kinds]
-    weights = weigh_by_losses(-np.array([setting.loss_decreases.sum() for setting in allowed]))
+    losses = -np.array([setting.loss_decreases.sum() for setting in allowed])
+    weights = weigh_by_losses(losses, loss_per_weight=_LOSS_PER_WEIGHT)
     slopes = weights * np.array([setting.slope for setting in allowed])
     kept = [allowed[index] for index in np.flatnonzero(slopes)]
     slopes = slopes[slopes > 0]

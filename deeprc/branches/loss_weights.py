@@ -12,17 +12,19 @@ from deeprc.arrays import Floats
 
 __all__ = ["weigh_by_losses"]
 
-_LOSS_PER_WEIGHT, _MIN_WEIGHT = 3.0, 0.05
+_MIN_WEIGHT = 0.05
 
 
-def weigh_by_losses(losses: Floats) -> Floats:
+def weigh_by_losses(losses: Floats, *, loss_per_weight: float) -> Floats:
     """Return the weight of each of K models relative to that of the best one, (K,): 1 for the best, 0 below 5%.
 
     Parameters
     ----------
     losses
         Sum of the losses of all repertoires by each model, (K,): in nats for classes, half of the squared error in
-        standard deviations for numbers. A model whose sum is 3 higher than the lowest has a weight of exp(-1).
+        standard deviations for numbers.
+    loss_per_weight
+        A model whose sum is higher than the lowest by this number has a weight of exp(-1).
     """
-    weights = np.exp((losses.min() - losses) / _LOSS_PER_WEIGHT)
+    weights = np.exp((losses.min() - losses) / loss_per_weight)
     return np.where(weights < _MIN_WEIGHT, 0.0, weights)

@@ -7,18 +7,30 @@ from typing import cast
 import pandas as pd
 
 from deeprc.branches.clones import CloneBranch
+from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.nn.branches import iterate_branches
 from deeprc.outputs import list_output_names
 from deeprc.training.model import TrainedModel
 
 __all__ = ["make_clones_table"]
 
-_COLUMNS = ("junction_aa", "output", "direction", "match", "p_value", "q_value")
+_KEY = ("output", "direction", "match")
+_COLUMNS = ("junction_aa", *_KEY, "p_value", "q_value")
 
 
 def make_clones_table(model: TrainedModel) -> pd.DataFrame:
-    """Return the table of the clones that a model stores, see `CloneBranch.table`; empty if it has no such branch."""
+    """Return the table of the clones that a model stores, see `CloneBranch.table`; empty if it has no such branch.
+
+    The rows of each output and direction are ordered by p-value. If several kinds of clones have the same clone with
+    the same match, it has one row.
+    """
     for branch, _ in iterate_branches(model.network.branches):
         if branch.name == CloneBranch.name:
-            return cast("CloneBranch", branch).table(list_output_names(model.tasks))
+            names = list_output_names(model.tasks)
+            table = cast("CloneBranch", branch).table(names)
+            table = table.drop_duplicates(["junction_aa", *(field for field in GENE_FIELDS if field in table), *_KEY])
+            order = {name: index for index, name in enumerate(names)}
+            keys = {"output": table["output"].map(order), "down": table["direction"] == "down"}
+            ordered = pd.DataFrame({**keys, "p_value": table["p_value"]}).sort_values([*keys, "p_value"], kind="stable")
+            return table.loc[ordered.index].reset_index(drop=True)
     return pd.DataFrame(columns=list(_COLUMNS))

@@ -63,18 +63,20 @@ def learn_branches(
 
 
 def leave_out_clones(network: DeepRC, repertoires: LabelledRepertoires) -> LabelledRepertoires:
-    """Return repertoires without the sequences that match a stored clone; the same ones if the network stores none.
+    """Return repertoires without the sequences that match a strong clone; the same ones if the network stores none.
 
-    The clones are associated with the label, so each piece of a clone is, too. A search for motifs would list these
-    pieces. If the branch is doubtful, the same repertoires are returned, since its clones may have a motif.
+    The strong clones (`find_sequences_of_strongest`) are associated with the label, so each piece of a clone is, too. A
+    search for motifs would list these pieces. If the branch is doubtful, the same repertoires are returned, since its
+    clones may have a motif.
     """
     branch = next((branch for branch in network.branches or () if isinstance(branch, CloneBranch)), None)
     if branch is None or branch.is_doubtful:
         return repertoires
     dataset = repertoires.dataset
-    matching_rows = list(track(map(branch.find_matching_sequences, dataset), "matching stored clones", len(dataset)))
+    found = map(branch.find_sequences_of_strongest, dataset)
+    matching_rows = list(track(found, "matching stored clones", len(dataset)))
     _logger.info(
-        "%s of %s sequences of %d repertoires match a stored clone, and the search for motifs leaves them out",
+        "%s of %s sequences of %d repertoires match a strong stored clone, and the search for motifs leaves them out",
         f"{sum(len(rows) for rows in matching_rows):,}",
         f"{int(dataset.n_sequences.sum()):,}",
         len(dataset),

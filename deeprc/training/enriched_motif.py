@@ -25,7 +25,7 @@ class EnrichedMotif:
     correlation
         Correlation of the motif's frequency with the label of the output. The label is 1 for members of the class and 0
         for others, or the rank of a number. So the correlation is negative if the motif is rarer in members. Sequences
-        with an earlier motif of the same output are left out, and those that match a stored clone of the network
+        with an earlier motif of the same output are left out, and those that match a strong stored clone of the network
         (unless its clones are doubtful). For a variant, sequences with another variant of the same round stay.
     p_value
         Probability that the strongest of all k-mers has at least this correlation if labels are independent of

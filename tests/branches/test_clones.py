@@ -336,3 +336,21 @@ def test_clones_longer_than_any_sequence() -> None:
 def test_descriptions_that_a_stranger_made(change: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         CloneBranch.from_description({**make_branch().describe(), **change}, 3, "m")
+
+
+def test_the_strongest_clones_count_on_levels_with_at_least_half_of_the_largest_weight(
+    dataset: RepertoireDataset,
+) -> None:
+    """Weights of 1.0 for CASSF (rows 0, 7) and 0.5 for CDDEF (row 5), which is half of it; 0.4 for CAWSF (row 3)."""
+    clones = clone_set(("CASSF", "V1", "J1"), ("CDDEF", "V2", "J2"), ("CAWSF", "V1", "J1"))
+    numbers, parameters = np.ones((3, 2), np.int64), ODDS.ravel()
+    first = [EvidenceLevel(0.1, 0.5, parameters), EvidenceLevel(0.01, 0.5, parameters)]
+    other = [EvidenceLevel(0.6, 0.4, parameters)]
+    tests = np.array([[0.001, 0.1], [0.05, 0.5], [0.5, 0.9]])
+    memories = [
+        Memory(0, "up", "odds", first, clones.take(np.array([0, 1])), np.zeros(2, np.int64), numbers[:2], tests[:2]),
+        Memory(0, "up", "odds", other, clones.take(np.array([2])), np.zeros(1, np.int64), numbers[2:], tests[2:]),
+    ]
+    assert CloneBranch.of(memories, 1).find_sequences_of_strongest(dataset[0]).tolist() == [0, 5, 7]
+    down = memories[1]._replace(direction="down")
+    assert CloneBranch.of([memories[0], down], 1).find_sequences_of_strongest(dataset[0]).tolist() == [0, 3, 5, 7]
