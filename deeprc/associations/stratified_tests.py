@@ -91,7 +91,7 @@ class TestedClones(NamedTuple):
     bins: Integers
     p_values: Floats
     n_tested: int
-    counts: Integers
+    counts: NDArray[np.signedinteger[Any]]
 
 
 def compare_carriers(clones: CloneCarriers, test: ClassTest) -> TestedClones:
