@@ -17,9 +17,10 @@ from deeprc.benchmarking.result import BenchmarkResult
 from deeprc.benchmarking.tables import _format_duration, format_results_tsv, summarise_chosen_settings
 from deeprc.errors import use_parameter_renderer
 from deeprc.evaluation.caution import Caution
-from deeprc.evaluation.comparison import MethodInfo, compare, compute_fold_metrics, format_p_value
+from deeprc.evaluation.comparison import MethodInfo, compare, compute_fold_metrics
 from deeprc.evaluation.reliability import compute_calibration_error
 from deeprc.evaluation.scoring import MulticlassScoring, RegressionScoring
+from deeprc.evaluation.significance import format_p_value
 
 FEW = "The repertoires come from few donors, so this may be chance."
 METHODS = [
