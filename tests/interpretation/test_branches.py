@@ -14,7 +14,7 @@ from deeprc.interpretation.attention import attention_table, compute_attention
 from deeprc.interpretation.attributions import attribute
 from deeprc.interpretation.ranking import Ranking
 from deeprc.interpretation.survey import survey_cohort
-from deeprc.nn.contributions import OutputParts
+from deeprc.nn.sequence_scores import OutputParts
 from deeprc.runs.assess import assess_predictor
 from deeprc.runs.run import Run
 from deeprc.runs.variation import compute_variance_shares

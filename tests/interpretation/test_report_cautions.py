@@ -19,7 +19,7 @@ from deeprc.evaluation.metrics import compute_macro_auc
 from deeprc.evaluation.strata import StratifiedAuc
 from deeprc.interpretation.report.cautions import _warn_of_broad_attention, collect_cautions
 from deeprc.interpretation.report.summary import _describe_auc, _format_question
-from deeprc.nn.contributions import OutputParts
+from deeprc.nn.sequence_scores import OutputParts
 from deeprc.runs.assess import Assessment, assess_outputs
 from deeprc.runs.controls import compare_controls
 from deeprc.runs.model_cautions import UNUSED_ATTENTION
