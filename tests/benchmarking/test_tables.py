@@ -305,7 +305,7 @@ def test_markdown_escapes() -> None:
     ("seconds", "text"),
     [(0.04, "0.0 s"), (59.94, "59.9 s"), (59.96, "1 min 00 s"), (3599.4, "59 min 59 s"), (3599.6, "1 h 00 min")],
 )
-def test_durations(seconds: float, text: str) -> None:
+def test_durations_have_the_unit_that_fits(seconds: float, text: str) -> None:
     assert _format_duration(seconds) == text
 
 
