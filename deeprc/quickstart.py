@@ -19,8 +19,9 @@ from deeprc.datasets.preprocessing import preprocess
 from deeprc.datasets.simulation import Cohort, load_recipe, write_airr
 from deeprc.documents import read_json
 from deeprc.files import check_new_folder, write_text
-from deeprc.interpretation.attention import best_sequences, iterate_attention
+from deeprc.interpretation.attention import iterate_attention
 from deeprc.interpretation.attention_files import make_heads_path, write_attention
+from deeprc.interpretation.cohort_ranking import best_sequences
 from deeprc.interpretation.ranking import Ranking
 from deeprc.interpretation.report import REPORT_NEEDS, write_report
 from deeprc.runs.experiment import TrainingProgress, train_run

@@ -16,7 +16,7 @@ import yaml
 import deeprc
 from deeprc.airr_ml import ImmuneStatePredictor
 from deeprc.benchmarking.harness import benchmark
-from deeprc.benchmarking.methods import import_estimator_class
+from deeprc.benchmarking.import_paths import import_estimator_class
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.registry import METHODS
 from deeprc.config import Config, NetworkConfig, TrainingConfig, load_config

@@ -7,6 +7,7 @@ the training folder alone, by cross-validation: none of them is the best everywh
 
 from __future__ import annotations
 
-from deeprc.airr_ml.predictor import COLUMNS, METHODS, NOT_APPLICABLE, ImmuneStatePredictor, predict_immune_states
+from deeprc.airr_ml.predictor import COLUMNS, METHODS, NOT_APPLICABLE, ImmuneStatePredictor
+from deeprc.airr_ml.result_files import predict_immune_states
 
 __all__ = ["COLUMNS", "METHODS", "NOT_APPLICABLE", "ImmuneStatePredictor", "predict_immune_states"]

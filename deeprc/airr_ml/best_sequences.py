@@ -57,13 +57,12 @@ class BestSequences:
 
     def append(self, others: BestSequences) -> None:
         """Add other sequences at the end of the list, whatever their scores are."""
-        parts = ((a, b) for a, b in zip(self._columns(), others._columns(), strict=True))
-        indices, scores, hashes = (np.concatenate(part) for part in parts)
+        indices = np.concatenate([self.indices, others.indices])
+        scores = np.concatenate([self.scores, others.scores])
+        hashes = np.concatenate([self.hashes, others.hashes])
         self._keep_best(np.arange(len(indices)), indices, scores, hashes)
 
-    def _columns(self) -> tuple[Integers, Floats, NDArray[np.uint64]]:
-        return self.indices, self.scores, self.hashes
-
     def _keep_best(self, order: Integers, indices: Integers, scores: Floats, hashes: NDArray[np.uint64]) -> None:
+        """Set the list to the first different sequences in this order."""
         kept = order[find_first_occurrences(hashes[order])[: self._max_sequences]]
         self.indices, self.scores, self.hashes = indices[kept], scores[kept], hashes[kept]

@@ -27,7 +27,6 @@ from deeprc.airr_ml.folders import (
     convert,
     find_locus,
     find_original_gene_names,
-    open_output_folder,
     read_folder,
 )
 from deeprc.airr_ml.ranking import rank_sequences
@@ -40,14 +39,12 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.device import resolve_device
 from deeprc.errors import InputError
 from deeprc.estimators import RepertoireClassifier
-from deeprc.files import check_table_output, write_text
 from deeprc.groups import index_groups, pass_groups
-from deeprc.runs.repeated_messages import log_once
 from deeprc.stacking import Stack
 from deeprc.threads import count_cores
 from deeprc.training.estimator import DeepRCClassifier
 
-__all__ = ["COLUMNS", "EVIDENCE_COLUMNS", "METHODS", "NOT_APPLICABLE", "ImmuneStatePredictor", "predict_immune_states"]
+__all__ = ["COLUMNS", "EVIDENCE_COLUMNS", "METHODS", "NOT_APPLICABLE", "ImmuneStatePredictor"]
 
 COLUMNS = ("ID", "dataset", "label_positive_probability", "junction_aa", "v_call", "j_call")
 """Columns of the table of predictions and of the table of associated sequences."""
@@ -240,12 +237,8 @@ class ImmuneStatePredictor:
         """Return the name of the method, and its estimator, fitted with its best setting."""
         self.cross_validated_auc_: dict[str, float] = {}
         digests = np.array(digest_with_genes(X))
-        fewest = min(len(np.unique(digests[y == label])) for label in (False, True))
-        method = METHODS[0] if self.method == "auto" else self.method
-        if fewest < _MIN_REPERTOIRES and self.method == "auto":
-            method = _METHOD_FOR_FEW
-            message = "a class has only %d different repertoires, too few to compare methods: %s is used"
-            _logger.warning(message, fewest, method)
+        n_smallest = min(len(np.unique(digests[y == label])) for label in (False, True))  # different repertoires
+        method = self._choose_method(n_smallest)
         _logger.info("training %s on %d repertoires", method, len(X))
         common: dict[str, Any] = {"config": self.config, "overrides": dict(self.overrides), "device": self.device}
         if method == "deeprc":
@@ -254,22 +247,40 @@ class ImmuneStatePredictor:
             stack = Stack(n_folds=self.n_folds, **common, seed=self.seed).fit(X, y, groups=groups)
             members = zip(stack.member_names_.tolist(), stack.member_aucs_.tolist(), strict=True)
             self.cross_validated_auc_ = {method: stack.auc_, **dict(members)}
-            self._warn_if_guessing(stack.auc_)
+            _warn_if_guessing(stack.auc_)
             return method, stack
-        ((entry,), _) = choose_methods([method], preset=_PRESET, dataset=X)
-        estimator, settings = entry.estimator, entry.search.list_settings([self.seed])
-        fold_of = assign_mixed_folds(X, y, min(self.n_folds, max(2, fewest)), groups)
-        if fewest >= _MIN_REPERTOIRES and fold_of.any():
-            choice = cross_fit(estimator, settings, X, y.astype(np.int64), fold_of, groups)
-            self.cross_validated_auc_[method] = choice.auc
-            self._warn_if_guessing(choice.auc)
-            estimator = apply_setting(estimator, choice.setting)
-        return method, estimator.fit(X, y, **pass_groups(estimator, groups))
+        return method, self._fit_baseline(method, X, y, groups, n_smallest)
 
-    def _warn_if_guessing(self, auc: float) -> None:
-        if auc < _MIN_AUC:
-            text = "the cross-validated AUC is %.3f, close to guessing: probabilities and sequences mean little"
-            _logger.warning(text, auc)
+    def _choose_method(self, n_smallest: int) -> str:
+        """Return the name of the method, given the number of different repertoires of the smallest class."""
+        if self.method != "auto":
+            return self.method
+        if n_smallest >= _MIN_REPERTOIRES:
+            return METHODS[0]
+        message = "a class has only %d different repertoires, too few to compare methods: %s is used"
+        _logger.warning(message, n_smallest, _METHOD_FOR_FEW)
+        return _METHOD_FOR_FEW
+
+    def _fit_baseline(
+        self, name: str, X: RepertoireDataset, y: NDArray[np.bool_], groups: NDArray[np.int64] | None, n_smallest: int
+    ) -> RepertoireClassifier:
+        """Fit a method of the benchmark, with the setting that has the highest AUC over folds if there are enough."""
+        ((method,), _) = choose_methods([name], preset=_PRESET, dataset=X)
+        estimator, settings = method.estimator, method.search.list_settings([self.seed])
+        fold_of = assign_mixed_folds(X, y, min(self.n_folds, max(2, n_smallest)), groups)
+        if n_smallest >= _MIN_REPERTOIRES and fold_of.any():
+            choice = cross_fit(estimator, settings, X, y.astype(np.int64), fold_of, groups)
+            self.cross_validated_auc_[name] = choice.auc
+            _warn_if_guessing(choice.auc)
+            estimator = apply_setting(estimator, choice.setting)
+        fitted: RepertoireClassifier = estimator.fit(X, y, **pass_groups(estimator, groups))
+        return fitted
+
+
+def _warn_if_guessing(auc: float) -> None:
+    if auc < _MIN_AUC:
+        text = "the cross-validated AUC is %.3f, close to guessing: probabilities and sequences mean little"
+        _logger.warning(text, auc)
 
 
 def _index_donors(folder: Folder, X: RepertoireDataset) -> NDArray[np.int64] | None:
@@ -325,75 +336,3 @@ def _limit_threads(n: int) -> Iterator[None]:
     finally:
         torch.set_num_threads(before[0])
         numba.set_num_threads(before[1])
-
-
-def predict_immune_states(
-    train_dir: str | os.PathLike[str],
-    test_dirs: Sequence[str | os.PathLike[str]],
-    out_dir: str | os.PathLike[str],
-    *,
-    n_jobs: int = 1,
-    device: str = "cpu",
-    **options: Any,
-) -> tuple[Path, Path, Path]:
-    """Train on one folder, predict others, and write the tables, as `deeprc airr-ml` does.
-
-    Parameters
-    ----------
-    train_dir, test_dirs
-        Folders of repertoires; all are checked before training.
-    out_dir
-        Folder for `<train>_test_predictions.tsv`, `<train>_important_sequences.tsv` and `<train>_evidence.tsv`, which
-        says why each sequence is important. It is made if it does not exist.
-    n_jobs, device, options
-        See `ImmuneStatePredictor`.
-
-    Returns
-    -------
-    tuple
-        The paths of the three tables.
-
-    Raises
-    ------
-    InputError
-        If a folder or an option cannot be used, two test folders have one name, or `out_dir` is a test folder.
-    """
-    predictor = ImmuneStatePredictor(n_jobs, device, **options)
-    with log_once("deeprc.airr_ml.folders"):  # each folder is read twice
-        return _predict_folders(predictor, train_dir, test_dirs, Path(out_dir))
-
-
-def _predict_folders(
-    predictor: ImmuneStatePredictor,
-    train_dir: str | os.PathLike[str],
-    test_dirs: Sequence[str | os.PathLike[str]],
-    out: Path,
-) -> tuple[Path, Path, Path]:
-    """Check all folders, train, predict, and write the tables; see `predict_immune_states`."""
-    name = read_folder(train_dir, labelled=True, group_by=predictor.group_by).name
-    _check_test_folders([read_folder(test_dir, labelled=False) for test_dir in test_dirs], out)
-    kinds = {"test_predictions": COLUMNS, "important_sequences": COLUMNS, "evidence": EVIDENCE_COLUMNS}
-    predictions_path, sequences_path, evidence_path = paths = tuple(out / f"{name}_{kind}.tsv" for kind in kinds)
-    with open_output_folder(out):
-        for path, columns in zip(paths, kinds.values(), strict=True):
-            check_table_output(path, columns)
-        predictor.fit(train_dir)
-        predictions = pd.concat([predictor.predict_proba(test_dir) for test_dir in test_dirs], ignore_index=True)
-        for path, table in zip(paths, (predictions, predictor.important_sequences_, predictor.evidence_), strict=True):
-            assert table is not None
-            write_text(path, table.to_csv(sep="\t", index=False, lineterminator="\n"))
-    return predictions_path, sequences_path, evidence_path
-
-
-def _check_test_folders(folders: Sequence[Folder], out: Path) -> None:
-    """Raise InputError if tables could not tell folders apart, or would lie among the repertoires of a folder."""
-    first: dict[str, Folder] = {}
-    for folder in folders:
-        other = first.setdefault(folder.name, folder)
-        if other is not folder:
-            raise InputError(
-                f"{folder.path}: has the name of {other.path}; the column 'dataset' tells test folders apart by their "
-                "names, so rename one"
-            )
-        if os.path.realpath(folder.path) == os.path.realpath(out):
-            raise InputError(f"{out}: is a test folder, where tables would be taken for repertoires; choose another")

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +52,22 @@ class RankedSequences:
 def make_ranking(name: str, best: BestSequences, excess: Floats) -> RankedSequences:
     """Return the ranking of one list, with its name as the evidence."""
     return RankedSequences(best, excess, np.full(len(best), name))
+
+
+class _CarriedClones(NamedTuple):
+    """n clones that several donors carry.
+
+    Attributes
+    ----------
+    sequences
+        Index in the container of a sequence of each clone, (n,).
+    n_positive, n_carriers
+        Number of positive carriers of each clone, and of all its carriers, (n,) each.
+    """
+
+    sequences: Integers
+    n_positive: Integers
+    n_carriers: Integers
 
 
 @dataclass(frozen=True)
@@ -103,21 +120,19 @@ class RankedCohort:
     def _public_hashes(self) -> NDArray[np.uint64]:
         """Hashes of the clones that several donors of X have, in ascending order."""
         fields = self.X.gene_fields
-        indices = [np.zeros(0, np.int64), *(part[0] for part in self._count_carriers(fields))]
-        return np.sort(hash_sequences(self.X, np.concatenate(indices), fields))
+        sequences = [np.zeros(0, np.int64), *(clones.sequences for clones in self._count_carriers(fields))]
+        return np.sort(hash_sequences(self.X, np.concatenate(sequences), fields))
 
     @cached_property
     def _units(self) -> CountedUnits:
         return CountedUnits.of(self.X, self.y, self.groups)
 
-    def _count_carriers(self, fields: list[str]) -> Iterator[tuple[Integers, Integers, Integers]]:
-        """Yield the clones of several donors, some at a time, with the genes in `fields`.
-
-        Each part has the index of a sequence of each clone, and its numbers of positive carriers and of all, (n,) each.
-        """
+    def _count_carriers(self, fields: list[str]) -> Iterator[_CarriedClones]:
+        """Yield the clones of several donors, some at a time, with the genes in `fields`."""
         clones = find_shared_clones(self.X, fields)
-        parts = run_over_clones(partial(count_clone_carriers, clones, units=self._units), len(clones))
-        return ((clones.representative[clone_rows], positive, carriers) for clone_rows, positive, carriers in parts)
+        for counted in run_over_clones(partial(count_clone_carriers, clones, units=self._units), len(clones)):
+            sequences = clones.representative[counted.indices]
+            yield _CarriedClones(sequences, counted.label_sums, counted.n_carriers)
 
     @cached_property
     def clones(self) -> RankedSequences:
@@ -145,11 +160,11 @@ class RankedCohort:
             return np.asarray(np.log10(single) - np.log10(np.maximum(p_values, np.finfo(np.float64).tiny)))
 
         best, n_clones = self.make_empty_list(), Counter[int]()
-        for indices, positive, carriers in self._count_carriers(fields):
-            sizes_and_numbers = np.unique(carriers, return_counts=True)
-            n_clones.update(dict(zip(*(array.tolist() for array in sizes_and_numbers), strict=True)))
-            scores = score(positive, carriers)
+        for clones in self._count_carriers(fields):
+            n_clones.update(clones.n_carriers.tolist())
+            scores = score(clones.n_positive, clones.n_carriers)
             scored = np.flatnonzero(scores > 0)
-            best.add_candidates(indices[scored], scores[scored])
-        positive, carriers, expected = compute_expected_clones(n_clones, n_positive, n_all)
-        return make_ranking(ASSOCIATION, best, compute_excess_shares(best.scores, score(positive, carriers), expected))
+            best.add_candidates(clones.sequences[scored], scores[scored])
+        expected = compute_expected_clones(n_clones, n_positive, n_all)
+        null_scores = score(expected.n_positive, expected.n_carriers)
+        return make_ranking(ASSOCIATION, best, compute_excess_shares(best.scores, null_scores, expected.n_clones))

@@ -47,7 +47,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.estimators import RepertoireClassifier
 from deeprc.evaluation.excess import compute_excess_shares, estimate_confirmed_share, interpolate_excess
-from deeprc.nn.contributions import ATTENTION
+from deeprc.nn.sequence_scores import ATTENTION
 from deeprc.progress import track
 from deeprc.stacking import Stack
 from deeprc.stacking.members import Member
@@ -85,6 +85,14 @@ class _RankedEntries(NamedTuple):
             np.concatenate([ranking.excess for ranking in rankings]),
             np.concatenate([ranking.evidence for ranking in rankings]),
         )
+
+
+class _WeightedRanking(NamedTuple):
+    """The ranking by one model, the name of its member in a stack, and its share of the votes."""
+
+    name: str
+    ranking: RankedSequences
+    share: float
 
 
 def rank_sequences(
@@ -158,14 +166,16 @@ def _rank_by_members(
     rankers: Sequence[tuple[Member, float]], cohort: RankedCohort
 ) -> tuple[RankedSequences, NDArray[np.str_]]:
     """Return the ranking of several members with their shares, and the name of the one that counts most, (n,)."""
-    rankings = [
-        (member.name, _rank_by_clones_or_estimator(model, cohort), share / len(member.models))
+    weighted = [
+        _WeightedRanking(member.name, _rank_by_clones_or_estimator(model, cohort), share / len(member.models))
         for member, share in rankers
-        for model in (member.models if share else ())
+        if share
+        for model in member.models
     ]
-    merged, methods = _add_votes(rankings, cohort)
+    merged, methods = _add_votes(weighted, cohort)
     if not merged.best.is_full:  # if only public clones have votes, another member ranks the rest
-        other = max(rankers, key=lambda ranker: not isinstance(ranker[0].models[0], PublicClones))[0]
+        members = [member for member, _ in rankers]
+        other = next((member for member in members if not isinstance(member.models[0], PublicClones)), members[0])
         merged = _append_missing(merged, _rank_by_estimator(other.models[0], cohort))
         methods = np.append(methods, np.full(len(merged.best) - len(methods), other.name))
     return merged, methods
@@ -173,29 +183,20 @@ def _rank_by_members(
 
 def _rank_by_clones_or_estimator(estimator: RepertoireClassifier, cohort: RankedCohort) -> RankedSequences:
     """Return the ranking by an estimator; that by public clones has only the clones that they compare."""
-    return (
-        _rank_public_clones(estimator, cohort)
-        if isinstance(estimator, PublicClones)
-        else _rank_by_estimator(estimator, cohort)
-    )
+    if isinstance(estimator, PublicClones):
+        return _rank_public_clones(estimator, cohort)
+    return _rank_by_estimator(estimator, cohort)
 
 
-def _add_votes(
-    rankings: Sequence[tuple[str, RankedSequences, float]], cohort: RankedCohort
-) -> tuple[RankedSequences, NDArray[np.str_]]:
-    """Return the sequences of several rankings, each with its name and share, by the sum of their votes.
+def _add_votes(weighted: Sequence[_WeightedRanking], cohort: RankedCohort) -> tuple[RankedSequences, NDArray[np.str_]]:
+    """Return the sequences of several rankings by the sum of their votes.
 
     Return also the name of the ranking with the highest vote for each sequence, (n,), whose excess and evidence are
     used.
     """
-    votes = np.concatenate(
-        [
-            share * np.maximum(ranking.excess, _LEAST_EXCESS) / (_RANK_CONSTANT + 1 + np.arange(len(ranking.best)))
-            for _, ranking, share in rankings
-        ]
-    )
-    entries = _RankedEntries.concatenate([ranking for _, ranking, _ in rankings])
-    names = np.concatenate([np.full(len(ranking.best), name) for name, ranking, _ in rankings])
+    votes = np.concatenate([_compute_votes(ranking, share) for _, ranking, share in weighted])
+    entries = _RankedEntries.concatenate([each.ranking for each in weighted])
+    names = np.concatenate([np.full(len(each.ranking.best), each.name) for each in weighted])
     _, first, sequence_of = np.unique(entries.hashes, return_index=True, return_inverse=True)
     totals: Floats = np.bincount(sequence_of, votes, minlength=len(first)).astype(np.float64)
     by_vote = np.lexsort([-votes, sequence_of])  # for each sequence, its highest vote first
@@ -206,6 +207,12 @@ def _add_votes(
     best.add_candidates(entries.indices[first[order]], totals[order])
     highest = highest[order]
     return RankedSequences(best, entries.excess[highest], entries.evidence[highest]), names[highest]
+
+
+def _compute_votes(ranking: RankedSequences, share: float) -> Floats:
+    """Return the vote of a ranking for each of its sequences, (n,): share times excess times reciprocal rank."""
+    ranks = 1 + np.arange(len(ranking.best))
+    return np.asarray(share * np.maximum(ranking.excess, _LEAST_EXCESS) / (_RANK_CONSTANT + ranks))
 
 
 def _append_missing(ranking: RankedSequences, other: RankedSequences) -> RankedSequences:

@@ -21,7 +21,7 @@ from deeprc.branches.expansion import EXPANSION_K, compute_expansion_scores
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.estimators import RepertoireClassifier
 from deeprc.nn.branches import iterate_branches
-from deeprc.nn.contributions import ATTENTION
+from deeprc.nn.sequence_scores import ATTENTION
 from deeprc.training.estimator import DeepRCClassifier
 
 __all__ = ["ASSOCIATION", "compute_sequence_scores", "stores_clones"]

@@ -25,7 +25,7 @@ from deeprc.associations.donors_by_class import DonorsByClass, find_donors_by_cl
 from deeprc.associations.false_discoveries import compute_permutation_q_values
 from deeprc.associations.generation import compute_generation_probabilities
 from deeprc.associations.metaclones import CarrierKind, find_carrier_kinds
-from deeprc.associations.stratified_tests import ClassTest, compare_carriers
+from deeprc.associations.stratified_tests import ClassTest, compare_carriers, join_tested_clones
 from deeprc.baselines.association_tests import adjust_by_benjamini_hochberg, compute_fisher_p_values
 from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.clones.grouping import CloneCarriers
@@ -101,7 +101,7 @@ class _Hits(NamedTuple):
     ----------
     clones
         Clone of each pair.
-    codes
+    class_codes
         Index of the class of each pair, (n,).
     carriers
         Number of donors that carry the clone of each pair, by stratum and class, (n, K, C).
@@ -112,7 +112,7 @@ class _Hits(NamedTuple):
     """
 
     clones: CloneSet
-    codes: Integers
+    class_codes: Integers
     carriers: Integers
     p_values: NDArray[np.float64]
     q_values: dict[str, NDArray[np.float64]]
@@ -166,10 +166,9 @@ def associate_clones(
         found = abbreviate(n_permutations)
         raise InputError(f"`n_permutations={found}`: expected 0 to {_MAX_PERMUTATIONS:,}")
     donors = find_donors_by_class(dataset, target, group_by=group_by, stratify=stratify)
-    codes = _select_class_codes(donors.class_names, classes)
-    fields = dataset.gene_fields
+    class_codes = _select_class_codes(donors.class_names, classes)
     labels = donors.permute(n_permutations, np.random.default_rng(_SEED))
-    hits = _find_associated_clones(dataset, donors, fields, codes, max_p, labels)
+    hits = _find_associated_clones(dataset, donors, class_codes, labels, max_p)
     table = _make_table(dataset, donors, hits, is_stratified=bool(stratify))
     probabilities = compute_generation_probabilities(table[table[list(hits.q_values)].min(axis=1) <= _LEVEL])
     if probabilities is not None:
@@ -177,17 +176,6 @@ def associate_clones(
     sizes = dict(zip(donors.class_names, donors.count_by_stratum().sum(axis=0).tolist(), strict=True))
     notes = (*donors.notes, *_describe_unexchanged_donors(labels))
     return CloneAssociations(table, sizes, hits.n_tested, max_p, notes)
-
-
-def _describe_unexchanged_donors(labels: Integers) -> list[str]:
-    """Return a sentence about donors that keep their label in all permutations, (U, 1 + P), if there are any."""
-    n = int((labels[:, 1:] == labels[:, :1]).all(axis=1).sum()) if labels.shape[1] > _MIN_PERMUTATIONS else 0
-    if n == 0:
-        return []
-    return [
-        f"permutations: {n} of {len(labels)} donors always keep their label, because no donor of another class (in "
-        "the same stratum) has a similar number of sequences. If these are many, q_permutation is high for every clone"
-    ]
 
 
 def _select_class_codes(names: Sequence[str], classes: Sequence[str]) -> list[int]:
@@ -199,32 +187,28 @@ def _select_class_codes(names: Sequence[str], classes: Sequence[str]) -> list[in
 
 
 def _find_associated_clones(
-    dataset: RepertoireDataset,
-    donors: DonorsByClass,
-    fields: Sequence[str],
-    codes: Sequence[int],
-    max_p: float,
-    labels: Integers,
+    dataset: RepertoireDataset, donors: DonorsByClass, class_codes: Sequence[int], labels: Integers, max_p: float
 ) -> _Hits:
     """Return the clones with a low p-value in one of the classes; the labels are those of `DonorsByClass.permute`."""
-    clones = find_shared_clones(dataset, fields)
-    tests = [ClassTest.of(donors.unit_of, donors.strata, labels == code, max_p) for code in codes]
-    results = [compare_carriers(clones, test) for test in tests]
-    indices = np.concatenate([result.indices for result in results])
-    bins = np.concatenate([result.bins for result in results])
-    p_values = np.concatenate([result.p_values for result in results])
-    n_tested = sum(result.n_tested for result in results)
-    q_values = {"q_value": adjust_by_benjamini_hochberg(p_values, n_tested)}
+    clones = find_shared_clones(dataset, dataset.gene_fields)
+    tests = [ClassTest.of(donors.unit_of, donors.strata, labels == code, max_p) for code in class_codes]
+    tested_by_class = [compare_carriers(clones, test) for test in tests]
+    tested = join_tested_clones(tested_by_class)
+    q_values = {"q_value": adjust_by_benjamini_hochberg(tested.p_values, tested.n_tested)}
     if labels.shape[1] > 1:
-        q_values["q_permutation"] = compute_permutation_q_values(
-            bins, np.sum([result.counts for result in results], axis=0)
-        )
-    class_of_hit = np.repeat(codes, [len(result.indices) for result in results]).astype(np.int64)
-    hit_clones = CloneSet(dataset.take_clones(clones.representative[indices], fields))
-    order = np.lexsort((*hit_clones.to_frame().to_numpy(str).T[::-1], p_values))
-    carriers = _count_carriers(clones, indices[order], donors)
-    q_values = {name: values[order] for name, values in q_values.items()}
-    return _Hits(hit_clones.take(order), class_of_hit[order], carriers, p_values[order], q_values, n_tested)
+        q_values["q_permutation"] = compute_permutation_q_values(tested.bins, tested.counts)
+    code_of_hit = np.repeat(class_codes, [len(each.indices) for each in tested_by_class]).astype(np.int64)
+    hit_clones = CloneSet(dataset.take_clones(clones.representative[tested.indices], dataset.gene_fields))
+    names = hit_clones.to_frame().to_numpy(str)
+    order = np.lexsort((*names.T[::-1], tested.p_values))  # by p-value, then by junction, then by genes
+    return _Hits(
+        hit_clones.take(order),
+        code_of_hit[order],
+        _count_carriers(clones, tested.indices[order], donors),
+        tested.p_values[order],
+        {name: values[order] for name, values in q_values.items()},
+        tested.n_tested,
+    )
 
 
 def _count_carriers(clones: CloneCarriers, indices: Integers, donors: DonorsByClass) -> Integers:
@@ -240,21 +224,15 @@ def _count_carriers(clones: CloneCarriers, indices: Integers, donors: DonorsByCl
 def _make_table(dataset: RepertoireDataset, donors: DonorsByClass, hits: _Hits, *, is_stratified: bool) -> pd.DataFrame:
     """Return the table of `CloneAssociations`, with a row for each pair of a clone and a class."""
     names = donors.class_names
-    counts = CarrierCounts(donors, hits.carriers, hits.codes)
+    counts = CarrierCounts(donors, hits.carriers, hits.class_codes)
     ratios = compute_odds_ratios(counts)
-    totals = [column.sum(axis=1) for column in (counts.class_carriers, counts.all_carriers)]
-    fisher = np.ones(len(hits.codes))
-    for code in np.unique(hits.codes).tolist():
-        rows = hits.codes == code
-        n_in_class = int((donors.codes == code).sum())
-        fisher[rows] = compute_fisher_p_values(totals[0][rows], totals[1][rows], n_in_class, len(donors))
     columns: dict[str, Any] = {
-        "class": np.array(names, dtype=object)[hits.codes],
+        "class": np.array(names, dtype=object)[hits.class_codes],
         **make_carrier_columns(names, hits.carriers, "carriers"),
         "odds_ratio": ratios[:, 0],
         "odds_ratio_low": ratios[:, 1],
         "odds_ratio_high": ratios[:, 2],
-        "p_value": fisher,
+        "p_value": _compute_unstratified_p_values(donors, hits.class_codes, counts),
     }
     if is_stratified:
         columns["odds_ratio_stratified"] = compute_stratified_odds_ratios(counts)
@@ -263,21 +241,35 @@ def _make_table(dataset: RepertoireDataset, donors: DonorsByClass, hits: _Hits, 
     return hits.clones.to_frame().assign(**columns, **_make_metaclone_columns(dataset, donors, hits))
 
 
+def _compute_unstratified_p_values(
+    donors: DonorsByClass, class_codes: Integers, counts: CarrierCounts
+) -> NDArray[np.float64]:
+    """Return the p-value of Fisher's exact test of each row, (n,), over the donors of all strata together."""
+    class_carriers, all_carriers = counts.class_carriers.sum(axis=1), counts.all_carriers.sum(axis=1)
+    p_values = np.ones(len(class_codes))
+    for code in np.unique(class_codes).tolist():
+        rows = class_codes == code
+        n_in_class = int((donors.codes == code).sum())
+        p_values[rows] = compute_fisher_p_values(class_carriers[rows], all_carriers[rows], n_in_class, len(donors))
+    return p_values
+
+
 def _make_metaclone_columns(dataset: RepertoireDataset, donors: DonorsByClass, hits: _Hits) -> dict[str, NDArray[Any]]:
     """Return the columns about clones with their neighbours; they are NaN for clones far down the table."""
-    n = min(len(hits.codes), _MAX_METACLONES)
-    kinds = find_carrier_kinds(dataset, donors.unit_of, len(donors), hits.clones.take(np.arange(n)))  # (U, n)
-    exact, near = (
-        _count_donors_of_clones(kinds == kind, donors) for kind in (CarrierKind.CLONE, CarrierKind.NEIGHBOUR_ONLY)
-    )
-    codes = hits.codes[:n]
-    columns: dict[str, NDArray[Any]] = dict(
-        make_carrier_columns(donors.class_names, exact + near, "metaclone_carriers")
-    )
-    columns["metaclone_odds_ratio"] = compute_odds_ratios(CarrierCounts(donors, exact + near, codes))[:, 0]
-    tests = run_neighbour_tests(CarrierCounts(donors, near, codes, exact))
-    columns["p_neighbours"], columns["q_neighbours"] = tests
-    n_rest = len(hits.codes) - n
+    n = min(len(hits.class_codes), _MAX_METACLONES)
+    kinds = find_carrier_kinds(dataset, donors, hits.clones.take(np.arange(n)))  # (U, n)
+    exact = _count_donors_of_clones(kinds == CarrierKind.CLONE, donors)
+    near = _count_donors_of_clones(kinds == CarrierKind.NEIGHBOUR_ONLY, donors)
+    class_codes = hits.class_codes[:n]
+    odds_ratios = compute_odds_ratios(CarrierCounts(donors, exact + near, class_codes))
+    p_values, q_values = run_neighbour_tests(CarrierCounts(donors, near, class_codes, excluded=exact))
+    columns: dict[str, NDArray[Any]] = {
+        **make_carrier_columns(donors.class_names, exact + near, "metaclone_carriers"),
+        "metaclone_odds_ratio": odds_ratios[:, 0],
+        "p_neighbours": p_values,
+        "q_neighbours": q_values,
+    }
+    n_rest = len(hits.class_codes) - n
     return {name: np.append(values, np.full(n_rest, np.nan)) if n_rest else values for name, values in columns.items()}
 
 
@@ -289,3 +281,14 @@ def _count_donors_of_clones(carries: NDArray[np.bool_], donors: DonorsByClass) -
         is_counted = (donors.strata == stratum) & (donors.codes == code)
         counts[:, stratum, code] = carries[is_counted].sum(axis=0)
     return counts
+
+
+def _describe_unexchanged_donors(labels: Integers) -> list[str]:
+    """Return a sentence about donors that keep their label in all permutations, (U, 1 + P), if there are any."""
+    n = int((labels[:, 1:] == labels[:, :1]).all(axis=1).sum()) if labels.shape[1] > _MIN_PERMUTATIONS else 0
+    if n == 0:
+        return []
+    return [
+        f"permutations: {n} of {len(labels)} donors always keep their label, because no donor of another class (in "
+        "the same stratum) has a similar number of sequences. If these are many, q_permutation is high for every clone"
+    ]

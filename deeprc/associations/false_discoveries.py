@@ -5,6 +5,8 @@ Letters: n tests with a low p-value, P permutations, Z bins of p-values, from th
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,7 +15,9 @@ __all__ = ["compute_permutation_q_values"]
 _ROUNDING = 1e-9
 
 
-def compute_permutation_q_values(bins: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.float64]:
+def compute_permutation_q_values(
+    bins: NDArray[np.int64], counts: NDArray[np.signedinteger[Any]]
+) -> NDArray[np.float64]:
     """Return the q-value of each test, (n,).
 
     At each limit of the p-value, the mean number of tests that reach it over all labellings, permuted and not, is

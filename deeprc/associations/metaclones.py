@@ -16,6 +16,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.associations.donors_by_class import DonorsByClass
 from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.clones.neighbours import Neighbours, find_neighbours
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
@@ -35,27 +36,13 @@ class CarrierKind(IntEnum):
 _AFTER_FAMILY = re.compile("[-*/,].*")
 
 
-def find_carrier_kinds(
-    dataset: RepertoireDataset, unit_of: NDArray[np.int32], n_units: int, clones: CloneSet
-) -> NDArray[np.uint8]:
-    """Return the `CarrierKind` of each unit and clone, (U, J).
-
-    Parameters
-    ----------
-    dataset
-        The cohort.
-    unit_of
-        Index of the unit of each repertoire of the container, or -1, see `DonorsByClass`.
-    n_units
-        Number of units, U.
-    clones
-        The J clones.
-    """
-    kinds = np.zeros((n_units, len(clones)), np.uint8)
-    counted = dataset[np.flatnonzero(unit_of[dataset.repertoire_indices] >= 0)]
+def find_carrier_kinds(dataset: RepertoireDataset, donors: DonorsByClass, clones: CloneSet) -> NDArray[np.uint8]:
+    """Return what each unit of a cohort carries of each of J clones: its `CarrierKind`, (U, J)."""
+    kinds = np.zeros((len(donors), len(clones)), np.uint8)
+    counted = dataset[np.flatnonzero(donors.unit_of[dataset.repertoire_indices] >= 0)]
     junctions = CloneSet(clones.sequences.with_genes({}))
     families = _get_v_families(clones)
-    units = unit_of[counted.repertoire_indices].tolist()
+    units = donors.unit_of[counted.repertoire_indices].tolist()
     for repertoire, unit, neighbours in zip(counted, units, find_neighbours(junctions, counted), strict=True):
         _raise_kinds(kinds[unit], repertoire, neighbours, clones, families)
     return kinds

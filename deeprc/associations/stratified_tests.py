@@ -10,7 +10,9 @@ p-values.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
+from itertools import chain
 from math import log
 from typing import Any, NamedTuple
 
@@ -23,9 +25,10 @@ from deeprc.baselines.hypergeometric import log_factorials, log_pmf
 from deeprc.compilation import njit
 from deeprc.datasets.clones.grouping import CloneCarriers
 
-__all__ = ["ClassTest", "TestedClones", "compare_carriers", "compute_stratified_p_values"]
+__all__ = ["ClassTest", "TestedClones", "compare_carriers", "compute_stratified_p_values", "join_tested_clones"]
 
 _BINS_PER_DECADE, _DECADES = 50, 100  # bins of p-values; smaller p-values are in the last bin
+_N_BINS = _BINS_PER_DECADE * _DECADES
 
 
 class ClassTest(NamedTuple):
@@ -88,7 +91,7 @@ class TestedClones(NamedTuple):
     bins: Integers
     p_values: Floats
     n_tested: int
-    counts: Integers
+    counts: NDArray[np.signedinteger[Any]]
 
 
 def compare_carriers(clones: CloneCarriers, test: ClassTest) -> TestedClones:
@@ -97,31 +100,32 @@ def compare_carriers(clones: CloneCarriers, test: ClassTest) -> TestedClones:
     A clone is not tested if too few donors carry it for such a p-value, whatever their labels are. This depends
     only on the numbers of donors, so it does not change the p-values of the other clones.
     """
-    indices_and_bins, p_values = [np.zeros((2, 0), np.int64)], [np.zeros(0)]
-    counts, n_tested = np.zeros((test.is_of_class.shape[1], _BINS_PER_DECADE * _DECADES), np.int64), 0
-    for block in run_over_clones(partial(_test_block, clones, test), len(clones)):
-        indices_and_bins.append(block.indices_and_bins)
-        p_values.append(block.p_values)
-        counts += block.counts
-        n_tested += block.n_tested
-    indices, bins = np.concatenate(indices_and_bins, axis=1)
-    return TestedClones(indices, bins, np.concatenate(p_values), n_tested, counts)
+    n_labellings = test.is_of_class.shape[1]
+    none = np.zeros(0, np.int64)
+    no_clones = TestedClones(none, none, np.zeros(0), 0, np.zeros((n_labellings, _N_BINS), np.int64))
+    return join_tested_clones(chain([no_clones], run_over_clones(partial(_test_block, clones, test), len(clones))))
 
 
-class _Block(NamedTuple):
-    """The result of some clones: their indices and bins, (2, n); others as in `TestedClones`."""
+def join_tested_clones(parts: Iterable[TestedClones]) -> TestedClones:
+    """Return the clones of several parts, at least one, one after the other; the numbers of tests are summed."""
+    indices, bins, p_values = [], [], []
+    n_tested, counts = 0, np.zeros((1, 1), np.int64)
+    for part in parts:  # each is let go, as the counts of all permutations need much memory
+        indices.append(part.indices)
+        bins.append(part.bins)
+        p_values.append(part.p_values)
+        n_tested += part.n_tested
+        counts = counts + part.counts
+    return TestedClones(np.concatenate(indices), np.concatenate(bins), np.concatenate(p_values), n_tested, counts)
 
-    indices_and_bins: Integers
-    p_values: Floats
-    counts: NDArray[np.int32]
-    n_tested: int
 
-
-def _test_block(clones: CloneCarriers, test: ClassTest, start: int, stop: int) -> _Block:
-    counts = np.zeros((test.is_of_class.shape[1], _BINS_PER_DECADE * _DECADES), np.int32)
-    indices_and_bins, p_values = np.empty((2, stop - start), np.int64), np.empty(stop - start)
-    n, n_tested = _test_clones(clones.offsets, clones.carriers, start, stop, test, indices_and_bins, p_values, counts)
-    return _Block(indices_and_bins[:, :n].copy(), p_values[:n].copy(), counts, n_tested)
+def _test_block(clones: CloneCarriers, test: ClassTest, start: int, stop: int) -> TestedClones:
+    """Return those of the clones from `start` to `stop` whose p-value is low enough."""
+    counts = np.zeros((test.is_of_class.shape[1], _N_BINS), np.int32)
+    indices, bins = np.empty((2, stop - start), np.int64)
+    p_values = np.empty(stop - start)
+    n, n_tested = _test_clones(clones.offsets, clones.carriers, start, stop, test, indices, bins, p_values, counts)
+    return TestedClones(indices[:n].copy(), bins[:n].copy(), p_values[:n].copy(), n_tested, counts)
 
 
 def compute_stratified_p_values(
@@ -209,16 +213,14 @@ def _test_clones(
     start: int,
     stop: int,
     test: ClassTest,
-    indices_and_bins: Integers,
+    indices: Integers,
+    bins: Integers,
     p_values: Floats,
     counts: NDArray[np.int32],
 ) -> tuple[int, int]:
     """Write the clones from `start` to `stop` with a low p-value, and add all low p-values to `counts`, (1 + P, Z).
 
-    Returns
-    -------
-    tuple
-        Number of clones that were written, and number of those that were tested.
+    The result is the number of clones that were written, and the number of those that were tested.
     """
     n_units, n_labels = test.is_of_class.shape
     last_clone_of_unit = np.full(n_units, -1, np.int64)
@@ -245,8 +247,8 @@ def _test_clones(
                 bin_index = _find_bin(p_value, counts.shape[1])
                 counts[labelling, bin_index] += 1
                 if labelling == 0:  # the true labels
-                    indices_and_bins[0, n_found] = clone
-                    indices_and_bins[1, n_found] = bin_index
+                    indices[n_found] = clone
+                    bins[n_found] = bin_index
                     p_values[n_found] = p_value
                     n_found += 1
     return n_found, n_tested

@@ -79,24 +79,36 @@ def cross_fit(
     n_folds = 1 + int(fold_of.max(initial=-1))
     if n_folds < 2 or not folds_have_both_classes(fold_of, y):
         raise InputError("expected at least 2 different training repertoires of each class, and both in each fold")
-    path_parameter = find_path_parameter(estimator)
     scores = np.zeros((len(settings), len(y)))
     for fold in track(range(n_folds), "cross-fitting, folds", n_folds):
         is_fitted, is_scored = fold_of != fold, fold_of == fold
         for rows in group_by_path(estimator, settings):
-            model = apply_setting(estimator, remove_path_parameter(estimator, settings[rows[0]]))
-            donors = None if groups is None else groups[is_fitted]
-            X_fitted, y_fitted = X[is_fitted], y[is_fitted]
-            if path_parameter is None or path_parameter not in settings[rows[0]]:
-                fold_scores = model.fit_uncalibrated(X_fitted, y_fitted, groups=donors).decision_function(X)[None]
-            else:
-                values = [settings[row][path_parameter] for row in rows]
-                fold_scores = model.decision_path(X_fitted, y_fitted, X, values, **pass_path_groups(model, donors))
+            path = [settings[row] for row in rows]
+            fold_scores = _fit_and_score(estimator, path, X, y, is_fitted, groups)
             mean, sd = compute_mean_and_sd(fold_scores[:, is_fitted])
             scores[np.ix_(rows, is_scored)] = (fold_scores[:, is_scored] - mean) / sd
     aucs = compute_fold_aucs(y, scores, fold_of)
     best = int(aucs.argmax())
     return CrossFittedSetting(settings[best], float(aucs[best]), scores[best])
+
+
+def _fit_and_score(
+    estimator: BinaryClassifier,
+    path: Sequence[Setting],
+    X: RepertoireDataset,
+    y: NDArray[np.int64],
+    is_fitted: NDArray[np.bool_],
+    groups: NDArray[np.int64] | None,
+) -> Floats:
+    """Fit the settings of one path to some repertoires, and return the scores of all repertoires, (V, B)."""
+    parameter = find_path_parameter(estimator)
+    model = apply_setting(estimator, remove_path_parameter(estimator, path[0]))
+    donors = None if groups is None else groups[is_fitted]
+    X_fitted, y_fitted = X[is_fitted], y[is_fitted]
+    if parameter is not None and parameter in path[0]:
+        values = [setting[parameter] for setting in path]
+        return np.asarray(model.decision_path(X_fitted, y_fitted, X, values, **pass_path_groups(model, donors)))
+    return np.asarray(model.fit_uncalibrated(X_fitted, y_fitted, groups=donors).decision_function(X)[None])
 
 
 def assign_mixed_folds(

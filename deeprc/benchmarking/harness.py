@@ -21,8 +21,9 @@ from sklearn.base import BaseEstimator
 
 from deeprc.benchmarking.cohort_digest import digest_cohort, digest_values
 from deeprc.benchmarking.execution import Execution, JobProgress
+from deeprc.benchmarking.import_paths import is_import_path
 from deeprc.benchmarking.labelled_folds import LabelledFolds
-from deeprc.benchmarking.methods import choose_methods, is_import_path, set_seed, split_names
+from deeprc.benchmarking.methods import choose_methods, set_seed, split_names
 from deeprc.benchmarking.nested_plan import NestedPlan
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.result import BenchmarkResult
@@ -265,7 +266,7 @@ def _describe_methods(plan: NestedPlan) -> dict[str, Any]:
             "fixed": json.loads(json.dumps(to_plain(method.estimator.get_params()), default=str)),
             "search": {
                 **{name: list(values) for name, values in method.search.lists.items()},
-                **{name: {limits[0]: list(limits[1:])} for name, limits in method.search.ranges.items()},
+                **{name: {limits.kind: [limits.low, limits.high]} for name, limits in method.search.ranges.items()},
             },
             "trials": method.search.trials,
         }

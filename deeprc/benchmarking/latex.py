@@ -49,13 +49,11 @@ def render_latex(result: BenchmarkResult) -> str:
 
     The captions have the text that is below the tables in Markdown, without the chosen settings.
     """
-    groups = [
-        [[_render_cell(cell) for cell in row] for row in rows] for rows in make_table_rows(result).values() if rows
-    ]
+    groups = [_render_rows(rows) for rows in make_table_rows(result).values() if rows]
     text = r"% \usepackage{booktabs, graphicx}" + "\n"
     text += _render_float(list_headings(result.scoring), groups, _format_caption(result), _LABEL)
     if len(result.probabilities):
-        *rows, base_rate = [[_render_cell(cell) for cell in row] for row in make_probability_rows(result)]
+        *rows, base_rate = _render_rows(make_probability_rows(result))
         caption = [*_format_title(result), PROBABILITY_LEGEND]
         text += "\n" + _render_float(PROBABILITY_COLUMNS, [rows, [base_rate]], caption, f"{_LABEL}-probabilities")
     return text
@@ -96,13 +94,16 @@ def _format_caption(result: BenchmarkResult) -> list[str]:
     ]
 
 
+def _render_rows(rows: Sequence[Sequence[ResultCell]]) -> list[list[str]]:
+    """Return the cells of some rows as LaTeX."""
+    return [[_render_cell(cell) for cell in row] for row in rows]
+
+
 def _render_cell(cell: ResultCell) -> str:
+    if cell == "-":
+        return "--"
     if isinstance(cell, str):
-        return (
-            "--"
-            if cell == "-"
-            else "".join(_LATEX.get(character, character) for character in collapse_whitespace(cell))
-        )
+        return "".join(_LATEX.get(character, character) for character in collapse_whitespace(cell))
     value, sd = format_metric(cell.value), format_metric(cell.sd)
     mean = rf"\textbf{{{value}}}" if cell.is_best else value
     return mean if sd == "-" else rf"{mean} {{\footnotesize $\pm$ {sd}}}"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
@@ -13,6 +10,13 @@ from typing import Any, Literal
 
 from sklearn.base import BaseEstimator, is_classifier, is_regressor
 
+from deeprc.benchmarking.import_paths import (
+    import_estimator_class,
+    is_import_path,
+    list_method_classes,
+    make_estimator,
+    split_section_and_path,
+)
 from deeprc.benchmarking.registry import METHODS
 from deeprc.benchmarking.search import SearchSpace, apply_setting, parse_search
 from deeprc.datasets.dataset import RepertoireDataset
@@ -25,8 +29,6 @@ __all__ = [
     "Method",
     "choose_methods",
     "explain_unfit_target",
-    "import_estimator_class",
-    "is_import_path",
     "list_search_presets",
     "make_methods",
     "set_seed",
@@ -59,11 +61,6 @@ class Method:
     estimator: BaseEstimator
     search: SearchSpace = field(default_factory=SearchSpace)
     kind: Literal["method", "control", "truth"] = "method"
-
-
-def _list_method_classes() -> list[str]:
-    """Return the `module:Class` of each method that comes with deeprc; files may name only these."""
-    return [registered.estimator for registered in METHODS.values()]
 
 
 def list_search_presets() -> list[str]:
@@ -109,27 +106,25 @@ def choose_methods(
     """
     task = task or Task("", "", "binary")
     estimators = estimators or {}
-    user_sections = [_split_section_and_path(name)[0] for name in names if is_import_path(name)]
+    user_sections = [split_section_and_path(name)[0] for name in names if is_import_path(name)]
     chosen_preset = _Preset.read(preset, task)
     available = chosen_preset.list_methods(user_sections)
     chosen_preset.check_sections(available, [*names, *user_sections, *estimators])
     chosen: dict[str, Method] = {}
     skipped: dict[str, str] = {}
-    for given in names:
-        for name in available if given == "all" else [given]:
-            if name in chosen or name in estimators:
-                continue
-            method = _make_method_or_reason(name, chosen_preset, available, dataset, task)
-            if isinstance(method, Method):
-                if "=" in name and method.name in chosen:
-                    raise InputError(
-                        f"`methods={name}`: there is a method {method.name!r} already; choose another name"
-                    )
-                chosen[name] = method
-            elif given == "all":
-                skipped[name] = method
-            else:
+    wanted = [(name, given == "all") for given in names for name in (available if given == "all" else [given])]
+    for name, may_be_skipped in wanted:
+        if name in chosen or name in estimators:
+            continue
+        method = _make_method_or_reason(name, chosen_preset, available, dataset, task)
+        if isinstance(method, str):
+            if not may_be_skipped:
                 raise InputError(f"`methods={name}`: {method}")
+            skipped[name] = method
+            continue
+        if "=" in name and method.name in chosen:
+            raise InputError(f"`methods={name}`: there is a method {method.name!r} already; choose another name")
+        chosen[name] = method
     for name, estimator in estimators.items():
         chosen[name] = chosen_preset.make_method_of(estimator, name)
         reason = _explain_unfit_method(chosen[name], dataset, task)
@@ -236,21 +231,21 @@ class _Preset:
         if name in METHODS:
             return self._make_registered_method(name)
         if is_import_path(name):
-            key, path = _split_section_and_path(name)
+            key, path = split_section_and_path(name)
             if self.sections.get(key, {}).get("estimator", path) != path:
                 raise InputError(f"{self.source}: {key}.estimator: expected {path}, as `methods` says, or nothing")
             class_name = path.rpartition(":")[2]
-            return self.make_method_of(_make_estimator(path), class_name if key == path else key, section=key)
+            return self.make_method_of(make_estimator(path), class_name if key == path else key, section=key)
         if name not in self.sections:
             hint = suggest_nearest(name, available) or "."
             raise InputError(f"no method {name!r}{hint} Methods: all, {', '.join(available)}, or module:Class")
         listed = self.sections[name].get("estimator")
-        if listed not in _list_method_classes():
+        if listed not in list_method_classes():
             if isinstance(listed, str) and is_import_path(listed):
                 reason = f"code is run only where the call names it: `methods={name}={listed}`"
                 raise InputError(f"{self.source}: {name}.estimator: {reason}")
             raise InputError(f"{self.source}: {name}.estimator: expected module:Class, found {abbreviate(listed)}")
-        return self.make_method_of(_make_estimator(listed), name)
+        return self.make_method_of(make_estimator(listed), name)
 
     def _make_registered_method(self, name: str) -> Method:
         registered = METHODS[name]
@@ -290,26 +285,6 @@ def _set_sheet_columns(method: Method, dataset: RepertoireDataset, task: Task) -
     read = {"columns": columns, "categories": find_categories(table, columns)}
     label = f"{method.label} ({format_column_names(columns)})" if columns else method.label
     return replace(method, estimator=apply_setting(method.estimator, read), label=label)
-
-
-def is_import_path(name: str) -> bool:
-    """Return whether the name of a method names a class to import: `module:Class` or `NAME=module:Class`."""
-    return ":" in name
-
-
-def _split_section_and_path(name: str) -> tuple[str, str]:
-    """Return the name of the preset's section, and the `module:Class`, from the name of a user's method."""
-    section, equals, path = name.partition("=")
-    return (section, path) if equals else (name, name)
-
-
-def _make_estimator(path: str) -> BaseEstimator:
-    """Return an unfitted estimator of the class `module:Class`."""
-    estimator_class = import_estimator_class(path)
-    try:
-        return estimator_class()
-    except TypeError as error:
-        raise InputError(f"{path}: cannot be made without arguments: {error}") from error
 
 
 def _apply_section(method: Method, section: Mapping[str, Any], source: str) -> Method:
@@ -353,32 +328,6 @@ def _explain_unfit_method(method: Method, dataset: RepertoireDataset, task: Task
     except InputError as error:
         return str(error)
     return None
-
-
-def import_estimator_class(path: str) -> type[BaseEstimator]:
-    """Import and return the class that `module:Class` names; the working directory is searched, too.
-
-    Raises
-    ------
-    InputError
-        If there is no such class, or it is no scikit-learn estimator.
-    """
-    module, _, name = path.partition(":")
-    if path not in _list_method_classes() and os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # as Python does for scripts; worker processes do the same
-    try:
-        imported = importlib.import_module(module)
-    except Exception as error:  # a user's module may raise anything
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise InputError(f"{path}: cannot be imported: {reason}") from error
-    estimator_class: Any = getattr(imported, name, None)
-    if estimator_class is None:
-        raise InputError(f"{path}: the module {module} has no {name!r}")
-    is_class = isinstance(estimator_class, type)
-    if not (is_class and hasattr(estimator_class, "fit") and hasattr(estimator_class, "get_params")):
-        raise InputError(f"{path}: expected a class with scikit-learn's fit and get_params")
-    checked: type[BaseEstimator] = estimator_class
-    return checked
 
 
 def set_seed(method: Method, seed: int) -> Method:

@@ -19,13 +19,8 @@ from deeprc.benchmarking.markdown import render_markdown
 from deeprc.benchmarking.tables import format_results_tsv
 from deeprc.drawing import save_for_screen
 from deeprc.evaluation.caution import Caution, write_cautions
-from deeprc.evaluation.comparison import (
-    MethodInfo,
-    compare,
-    compare_probabilities,
-    compute_fold_metrics,
-    find_comparison_cautions,
-)
+from deeprc.evaluation.comparison import MethodInfo, compare, compare_probabilities, compute_fold_metrics
+from deeprc.evaluation.comparison_cautions import find_comparison_cautions
 from deeprc.evaluation.curves import draw_curves, make_curves_table
 from deeprc.evaluation.reliability_figure import draw_reliability_figure, make_reliability_table
 from deeprc.evaluation.scoring import BINARY

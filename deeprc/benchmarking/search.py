@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -16,6 +16,7 @@ from deeprc.documents import abbreviate, read_exponent
 from deeprc.errors import InputError
 
 __all__ = [
+    "Range",
     "SearchSpace",
     "Setting",
     "apply_setting",
@@ -36,6 +37,28 @@ _RANGES = ("log10", "integer")
 _MAX_EXPONENT = 300  # largest exponent of 10 for a number of 64 bits
 
 
+class Range(NamedTuple):
+    """A range from which the values of a parameter are drawn at random.
+
+    Attributes
+    ----------
+    kind
+        "log10": the exponent of 10 is drawn uniformly from [low, high); "integer": an integer from low to high.
+    low, high
+        Limits of the range.
+    """
+
+    kind: str
+    low: float
+    high: float
+
+    def draw(self, rng: np.random.Generator) -> float | int:
+        """Return one value."""
+        if self.kind == "log10":
+            return float(10 ** rng.uniform(self.low, self.high))
+        return int(rng.integers(int(self.low), int(self.high) + 1))
+
+
 @dataclass(frozen=True)
 class SearchSpace:
     """A search space: the settings to try for one method.
@@ -45,14 +68,13 @@ class SearchSpace:
     lists
         Values of each parameter. All combinations are tried; those with the first values come first.
     ranges
-        Ranges of parameters that are drawn at random: `("log10", low, high)` draws the exponent of 10 uniformly from
-        [low, high), `("integer", low, high)` an integer from low to high.
+        Ranges of parameters that are drawn at random.
     trials
         Number of random draws for each combination of the lists.
     """
 
     lists: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    ranges: Mapping[str, tuple[str, float, float]] = field(default_factory=dict)
+    ranges: Mapping[str, Range] = field(default_factory=dict)
     trials: int = 1
 
     def list_settings(self, seed: Sequence[int]) -> list[Setting]:
@@ -68,15 +90,9 @@ class SearchSpace:
         ]
         rng = np.random.default_rng(seed)
         n_draws = self.trials if self.ranges else 1
-        draws = [{name: _draw_value(rng, *limits) for name, limits in self.ranges.items()} for _ in range(n_draws)]
+        draws = [{name: limits.draw(rng) for name, limits in self.ranges.items()} for _ in range(n_draws)]
         settings = [{**combination, **draw} for combination in combinations for draw in draws]
         return list({repr(setting): setting for setting in settings}.values())  # integers may be drawn several times
-
-
-def _draw_value(rng: np.random.Generator, kind: str, low: float, high: float) -> float | int:
-    if kind == "log10":
-        return float(10 ** rng.uniform(low, high))
-    return int(rng.integers(int(low), int(high) + 1))
 
 
 def parse_search(body: object, *, trials: object, source: str) -> SearchSpace:
@@ -92,26 +108,27 @@ def parse_search(body: object, *, trials: object, source: str) -> SearchSpace:
     if isinstance(trials, bool) or not isinstance(trials, int) or trials < 1:
         raise InputError(f"{source}: trials: expected a whole number of at least 1, found {abbreviate(trials)}")
     lists: dict[str, Sequence[Any]] = {}
-    ranges: dict[str, tuple[str, float, float]] = {}
+    ranges: dict[str, Range] = {}
     for name, values in body.items():
         if isinstance(values, list) and values:
             lists[str(name)] = [read_exponent(value) for value in values]
             continue
-        kind, low, high = _parse_limits(values, f"{source}: {name}")
-        if kind == "from":
-            if high - low >= _MAX_VALUES:
-                raise InputError(f"{source}: {name}: expected at most {_MAX_VALUES} values, found {high - low + 1}")
-            lists[str(name)] = range(int(low), int(high) + 1)
-        else:
-            ranges[str(name)] = (kind, low, high)
+        limits = _parse_limits(values, f"{source}: {name}")
+        if limits.kind != "from":
+            ranges[str(name)] = limits
+            continue
+        n_values = limits.high - limits.low + 1
+        if n_values > _MAX_VALUES:
+            raise InputError(f"{source}: {name}: expected at most {_MAX_VALUES} values, found {n_values}")
+        lists[str(name)] = range(int(limits.low), int(limits.high) + 1)
     n_settings = math.prod(map(len, lists.values())) * (trials if ranges else 1)
     if n_settings > _MAX_VALUES:
         raise InputError(f"{source}: expected at most {_MAX_VALUES:,} settings, found {abbreviate(n_settings)}")
     return SearchSpace(lists, ranges, trials)
 
 
-def _parse_limits(values: object, source: str) -> tuple[str, float, float]:
-    """Return the kind and the limits of a range; raise InputError if the value is not a range."""
+def _parse_limits(values: object, source: str) -> Range:
+    """Return a range, also one of the kind "from", whose values are all tried; InputError if the value is no range."""
     expected = "expected a list of values, {from: 1, to: 9}, {log10: [-6, 6]} or {integer: [1, 32]}"
     if isinstance(values, Mapping):
         if set(values) == {"from", "to"}:
@@ -122,7 +139,7 @@ def _parse_limits(values: object, source: str) -> tuple[str, float, float]:
             raise InputError(f"{source}: {expected}, found {abbreviate(dict(values))}")
         limits = [read_exponent(limit) for limit in limits] if isinstance(limits, list) else []
         if len(limits) == 2 and all(_is_allowed_limit(kind, limit) for limit in limits) and limits[0] <= limits[1]:
-            return str(kind), limits[0], limits[1]
+            return Range(str(kind), limits[0], limits[1])
     raise InputError(f"{source}: {expected}, found {abbreviate(values)}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import wraps
 from pathlib import Path
@@ -24,7 +24,7 @@ from deeprc.cli.progress import make_evaluation_printer
 from deeprc.cli.settings import SettingsCommand
 from deeprc.cli.signals import show_how_to_continue
 from deeprc.cli.tables import format_cautions, format_metrics
-from deeprc.errors import InputError, format_count
+from deeprc.errors import InputError
 from deeprc.evaluation.parse_folds import parse_left_out_column
 from deeprc.torchrun import read_launch
 
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["train"]
 
 _FoldIndex = int | Literal["all"]
-
-_N_FEATURES = 5  # number of features of the composition that are named
-_CLONE_LEVEL = 0.05  # largest q-value of a stored clone that is called significant
 
 
 def _show_how_to_resume(folder: str) -> AbstractContextManager[None]:
@@ -324,56 +321,15 @@ def _show_results(run: Path) -> None:
     if not ranks.is_main():
         return
     from deeprc.evaluation.caution import read_cautions
+    from deeprc.runs.learned_text import describe_learned
     from deeprc.runs.metrics import read_metrics
 
-    for line in (*_describe_start_motifs(run), *_describe_clones(run), *_describe_composition(run)):
+    for line in describe_learned(run):
         click.echo(line)
     click.echo(format_metrics(read_metrics(run)))
     for line in format_cautions(read_cautions(run)):
         click.echo(line)
     click.echo(f"Wrote {run}")
-
-
-def _describe_start_motifs(run: Path) -> Iterator[str]:
-    """Yield a line with the motifs from which the training started, if it started from any."""
-    from deeprc.evaluation.stored_tables import read_start_motifs
-    from deeprc.training.motif_search import MOTIF_LEVEL
-
-    motifs = read_start_motifs(run / "seeds.tsv")
-    if len(motifs):
-        rows = zip(motifs["motif"], motifs["p_value"], strict=True)
-        doubtful = " (doubtful, confirmed by the validation fold)"
-        names = [f"{name}{doubtful}" if p > MOTIF_LEVEL else name for name, p in rows]
-        yield f"start motifs: {', '.join(names)}, see {run / 'seeds.tsv'}"
-
-
-def _describe_clones(run: Path) -> Iterator[str]:
-    """Yield a line with the number of clones that the branch `clones` stores, if it stores any."""
-    from deeprc.evaluation.stored_tables import read_clones
-
-    clones = read_clones(run / "clones.tsv")
-    if len(clones):
-        members = clones[clones["match"].str.startswith("cluster ")]
-        n_clusters = len(members.drop_duplicates(["output", "direction", "match"]))
-        of_clusters = f" ({len(members):,} of them in {format_count(n_clusters, 'cluster')})" if n_clusters else ""
-        n_significant = int((clones["q_value"] <= _CLONE_LEVEL).sum())
-        yield (
-            f"public clones stored in the model: {len(clones):,}{of_clusters}, of which {n_significant:,} have a "
-            f"q_value of at most {_CLONE_LEVEL:g}, see {run / 'clones.tsv'}"
-        )
-
-
-def _describe_composition(run: Path) -> Iterator[str]:
-    """Yield a line for each output with the features of the branch `composition` that have the largest effects."""
-    from deeprc.evaluation.stored_tables import read_composition
-    from deeprc.runs.composition_table import list_distinct_features
-
-    composition = read_composition(run / "composition.tsv")
-    outputs = composition["output"].unique().tolist() if len(composition) else []
-    for output in outputs:
-        on = f" on {output}" if len(outputs) > 1 else ""
-        names = ", ".join(list_distinct_features(composition[composition["output"] == output], _N_FEATURES))
-        yield f"largest effects of the composition{on} (no overlapping k-mers): {names}, see {run / 'composition.tsv'}"
 
 
 def _show_several(runs: Sequence[Path], *, left_out: str | None) -> None:

@@ -13,6 +13,7 @@ Letters: n sequences of a list, M of the null distribution, G bins, H repertoire
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ from deeprc.arrays import Floats, Integers
 
 __all__ = [
     "MIN_CONFIRMING",
+    "ExpectedClones",
     "choose_bin_ends",
     "compute_excess_shares",
     "compute_expected_clones",
@@ -116,9 +118,23 @@ def estimate_confirmed_share(evidence: Floats, positive: NDArray[np.bool_]) -> f
     return 1 - 1 / z**2 if z > 1 else 0.0
 
 
-def compute_expected_clones(
-    n_clones: Mapping[int, int], n_positive: int, n_repertoires: int
-) -> tuple[Integers, Integers, Floats]:
+class ExpectedClones(NamedTuple):
+    """Clones of M kinds, each with a number of positive carriers and a number of all carriers.
+
+    Attributes
+    ----------
+    n_positive, n_carriers
+        Number of positive carriers of each kind, and of all carriers, (M,) each.
+    n_clones
+        Expected number of clones of each kind, (M,).
+    """
+
+    n_positive: Integers
+    n_carriers: Integers
+    n_clones: Floats
+
+
+def compute_expected_clones(n_clones: Mapping[int, int], n_positive: int, n_repertoires: int) -> ExpectedClones:
     """Return the expected number of clones for each number of carriers, if labels are exchanged at random.
 
     Parameters
@@ -127,10 +143,6 @@ def compute_expected_clones(
         The number of clones by their number of carriers.
     n_positive, n_repertoires
         The number of positive repertoires, and of all.
-
-    Returns
-    -------
-    The number of positive carriers, that of all carriers, and the expected number of clones that have both, (M,) each.
     """
     positive, carriers, expected = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0)]
     for n_carriers, n in sorted(n_clones.items()):
@@ -139,7 +151,7 @@ def compute_expected_clones(
         positive.append(possible)
         carriers.append(np.full(len(possible), n_carriers))
         expected.append(n * hypergeom.pmf(possible, n_repertoires, n_positive, n_carriers))
-    return np.concatenate(positive), np.concatenate(carriers), np.concatenate(expected)
+    return ExpectedClones(np.concatenate(positive), np.concatenate(carriers), np.concatenate(expected))
 
 
 def choose_bin_ends(n: int) -> Integers:

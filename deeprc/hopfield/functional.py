@@ -221,13 +221,39 @@ def associate(
         If offsets do not fit, if a mask is given beside offsets, or if β or `max_updates` is out of range.
     """
     values = stored if values is None else values
-    if offsets is None:
-        if state_offsets is not None:
-            raise ValueError("state_offsets: expected only with offsets, which say where the stored sets begin")
-        state = _update_all_but_last(state, stored, beta, mask, max_updates, tolerance)
-        return _attend(state, stored, values, beta, mask, dropout)
-    if mask is not None:
-        raise ValueError("mask: expected None with offsets; leave the patterns themselves out of the sets")
+    if offsets is not None:
+        if mask is not None:
+            raise ValueError("mask: expected None with offsets; leave the patterns themselves out of the sets")
+        return _associate_sets(
+            state,
+            stored,
+            values,
+            beta=beta,
+            offsets=offsets,
+            state_offsets=state_offsets,
+            dropout=dropout,
+            max_updates=max_updates,
+            tolerance=tolerance,
+        )
+    if state_offsets is not None:
+        raise ValueError("state_offsets: expected only with offsets, which say where the stored sets begin")
+    state = _update_all_but_last(state, stored, beta, mask, max_updates, tolerance)
+    return _attend(state, stored, values, beta, mask, dropout)
+
+
+def _associate_sets(
+    state: Tensor,
+    stored: Tensor,
+    values: Tensor,
+    *,
+    beta: float | Tensor,
+    offsets: Tensor,
+    state_offsets: Tensor | None,
+    dropout: float,
+    max_updates: PerHead,
+    tolerance: float,
+) -> Tensor:
+    """Associate each set of patterns with its states, or with the states that all sets share; see `associate`."""
     _check_max_updates(max_updates)
     check_offsets(offsets, stored.shape[-2])
     if not state.ndim == stored.ndim == values.ndim == 3:

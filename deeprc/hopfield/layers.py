@@ -13,7 +13,7 @@ Letters: S state patterns, N stored patterns, B sets, H heads, d_k and d_v dimen
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -209,8 +209,8 @@ class Hopfield(nn.Module):
         query, key, _ = self._map_all(state, stored, None)
         return self.association.compute_weights(query, key, mask)
 
-    def _map_all(self, state: Tensor, stored: Tensor, values: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries, keys and values of all heads, (..., H, S or N, d_k or d_v), from raw patterns.
+    def _map_all(self, state: Tensor, stored: Tensor, values: Tensor | None) -> _MappedPatterns:
+        """Return the patterns of all heads in the associative space, from raw patterns.
 
         The values are the keys if `values` is None, or if the stored patterns in the associative space are averaged.
         """
@@ -223,7 +223,16 @@ class Hopfield(nn.Module):
             for (pattern_map, _), patterns in zip(maps_and_patterns, normalised, strict=True)
         ]
         query, key, value = mapped[0], mapped[1], mapped[-1]
-        return query.expand(*query.shape[:-3], self.n_heads, *query.shape[-2:]), key, value
+        query = query.expand(*query.shape[:-3], self.n_heads, *query.shape[-2:])
+        return _MappedPatterns(query, key, value)
+
+
+class _MappedPatterns(NamedTuple):
+    """Queries, (..., H, S, d_k), keys, (..., H, N, d_k), and values, (..., H, N, d_v)."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
 
 
 def _join_offsets(offsets: Tensor | None, state_offsets: Tensor | None) -> Tensor | None:

@@ -5,9 +5,8 @@ Letters: N sequences of one repertoire, H heads, T outputs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -19,11 +18,11 @@ from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.hopfield.analysis import metastable_sizes, operating_class
 from deeprc.interpretation.column_tables import Columns
-from deeprc.interpretation.false_sequences import FalseDiscoveryReference, HighestScores
-from deeprc.interpretation.ranking import BY_ATTENTION, BestRows, Ranking
+from deeprc.interpretation.ranking import BY_ATTENTION, Ranking
 from deeprc.interpretation.sequence_ranks import RankedRows, find_best_rows, rank_repertoire
-from deeprc.nn.contributions import HeadAttention, SequenceScores, iterate_head_attention, score_rows
+from deeprc.nn.contributions import HeadAttention, iterate_head_attention, score_rows
 from deeprc.nn.inference import Inference
+from deeprc.nn.sequence_scores import SequenceScores
 from deeprc.outputs import list_output_names
 from deeprc.progress import open_step
 from deeprc.training.model import Model, check_model
@@ -31,21 +30,45 @@ from deeprc.training.model import Model, check_model
 __all__ = [
     "HEADS_COLUMNS",
     "PIECE",
-    "Columns",
+    "HeadRow",
     "RepertoireAttention",
     "attention_table",
-    "best_sequences",
     "choose_default_ranking",
     "compute_attention",
     "iterate_attention",
 ]
 
-HEADS_COLUMNS = ["repertoire_id", "head", "n_sequences", "metastable_size", "operating_class"]
-
-_KEY, _POSITION = "key of the ranking", "position in the dataset"  # columns that are removed again
-
 PIECE = 1 << 17
 """Number of sequences that are handled at a time."""
+
+
+class HeadRow(NamedTuple):
+    """A row of the table of heads: how broad the attention of a head is on a repertoire.
+
+    Attributes
+    ----------
+    repertoire_id
+        Id of the repertoire.
+    head
+        Index of the head, from 1.
+    n_sequences
+        Number of sequences of the repertoire.
+    metastable_size
+        Smallest number of sequences whose weights sum to 0.90.
+    operating_class
+        From I, an average over more than half of the sequences, to IV, over at most a thirty-second; empty for a
+        repertoire without sequences.
+    """
+
+    repertoire_id: str
+    head: int
+    n_sequences: int
+    metastable_size: int
+    operating_class: str
+
+
+HEADS_COLUMNS = list(HeadRow._fields)
+"""Columns of the table of heads."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +90,7 @@ class RepertoireAttention:
     head_ranks
         Rank by the weight of each head, (n, H).
     metastable_sizes
-        Number of sequences over which each head averages, of all N, (H,); see `head_rows`.
+        Number of sequences over which each head averages, of all N, (H,); see `HeadRow`.
     """
 
     repertoire: Repertoire
@@ -117,22 +140,15 @@ class RepertoireAttention:
 
     @property
     def heads(self) -> pd.DataFrame:
-        """Table of the heads, see `head_rows`."""
+        """Table of the heads, see `HeadRow`."""
         return pd.DataFrame(self.head_rows, columns=HEADS_COLUMNS)
 
     @property
-    def head_rows(self) -> list[tuple[str, int, int, int, str]]:
-        """Rows of the table of heads, one per head.
-
-        The columns are `repertoire_id`, `head` (from 1), `n_sequences`, and:
-
-        - `metastable_size`: the smallest number of sequences whose weights sum to 0.90;
-        - `operating_class`: from I, an average over more than half of the sequences, to IV, over at most a
-          thirty-second; empty for a repertoire without sequences.
-        """
+    def head_rows(self) -> list[HeadRow]:
+        """Rows of the table of heads, one per head."""
         name, N = self.scores.repertoire_id, len(self.repertoire)
         return [
-            (name, head, N, size, operating_class(size, N) if N else "")
+            HeadRow(name, head, N, size, operating_class(size, N) if N else "")
             for head, size in enumerate(self.metastable_sizes, start=1)
         ]
 
@@ -347,45 +363,3 @@ def _select_best_ranked(ranked_rows: RankedRows, scores: SequenceScores, selecti
     assert selection.max_sequences is not None
     best = find_best_rows(selection.ranking.keys(scores), scores.logit, selection.max_sequences)
     return RankedRows(best, ranked_rows.rank[best], ranked_rows.head_ranks[best])
-
-
-def best_sequences(
-    attention: Iterable[RepertoireAttention],
-    n: int,
-    ranking: Ranking = BY_ATTENTION,
-    *,
-    reference: FalseDiscoveryReference | None = None,
-) -> pd.DataFrame:
-    """Return a table like `attention_table` of the sequences with the highest rank over all repertoires, best first.
-
-    Parameters
-    ----------
-    attention
-        Attention on each repertoire; it is iterated once.
-    n
-        Number of sequences.
-    ranking
-        Ranking of the sequences.
-    reference
-        If given, the last column, `q_value`, is the false discovery rate of each sequence. `attention` must then be
-        that on all repertoires of the same dataset, in their order.
-    """
-    best, highest = BestRows(n), HighestScores()
-    for position, repertoire_attention in enumerate(attention):
-        keys = ranking.keys(repertoire_attention.scores)
-        best.add_candidates(keys, partial(_make_columns_with_key, repertoire_attention, keys, position))
-        if reference is not None:
-            highest.add_candidates(position, ranking.drop_noncontributing(keys))
-    table = best.make_table()
-    if table.empty:
-        return table
-    scores, positions = table.pop(_KEY).to_numpy(np.float64), table.pop(_POSITION).to_numpy(np.int64)
-    if reference is None:
-        return table
-    return table.assign(q_value=reference.q_values(highest, ranking.drop_noncontributing(scores), positions))
-
-
-def _make_columns_with_key(
-    attention: RepertoireAttention, keys: NDArray[np.float64], position: int, rows: NDArray[np.int64]
-) -> Columns:
-    return {**attention.make_columns(rows), _KEY: keys[rows], _POSITION: np.full(len(rows), position)}

@@ -6,6 +6,7 @@ import gzip
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 
@@ -17,7 +18,8 @@ import torch
 from deeprc.datasets.airr_tables import add_required_fields, format_tsv
 from deeprc.files import check_table_output, write_atomically, write_text
 from deeprc.hopfield.analysis import HeadSummary, summarise_heads
-from deeprc.interpretation.attention import HEADS_COLUMNS, PIECE, RepertoireAttention, best_sequences
+from deeprc.interpretation.attention import HEADS_COLUMNS, PIECE, HeadRow, RepertoireAttention
+from deeprc.interpretation.cohort_ranking import best_sequences
 from deeprc.interpretation.column_tables import Columns, concatenate_columns
 from deeprc.interpretation.false_sequences import FalseDiscoveryReference
 from deeprc.interpretation.ranking import BY_ATTENTION, Ranking
@@ -82,27 +84,35 @@ def write_attention(
         first; see `best_sequences`.
     """
     target = Path(path)
-    heads: list[tuple[str, int, int, int, str]] = []
+    heads: list[HeadRow] = []
+    attention = _collect_head_rows(attention, heads)
     with write_atomically(target) as temporary_path:
         with _TableWriter(temporary_path, compress=target.suffix == ".gz") as table:
-            tables_of_repertoires = _collect_head_rows(attention, heads)
-            if max_sequences is None:
-                for frame in _join_small_tables(
-                    piece for tables in tables_of_repertoires for piece in tables.iterate_pieces()
-                ):
-                    table.write(frame)
+            if max_sequences is not None:
+                table.write(best_sequences(attention, max_sequences, ranking, reference=reference))
             else:
-                table.write(best_sequences(tables_of_repertoires, max_sequences, ranking, reference=reference))
+                for frame in _iterate_tables(attention):
+                    table.write(frame)
         all_heads = pd.DataFrame(heads, columns=HEADS_COLUMNS)
         write_text(make_heads_path(target), all_heads.to_csv(sep="\t", index=False))
     return AttentionSummary(table.n_rows, _summarise_heads_table(all_heads))
 
 
-def _join_small_tables(pieces: Iterable[Columns]) -> Iterator[pd.DataFrame]:
-    """Join consecutive small tables and yield them, because to make a data frame takes time, however short it is."""
+def _collect_head_rows(attention: Iterable[RepertoireAttention], heads: list[HeadRow]) -> Iterator[RepertoireAttention]:
+    """Yield the attention of each repertoire unchanged, and add the rows of its heads to the list `heads`."""
+    for repertoire_attention in attention:
+        heads += repertoire_attention.head_rows
+        yield repertoire_attention
+
+
+def _iterate_tables(attention: Iterable[RepertoireAttention]) -> Iterator[pd.DataFrame]:
+    """Yield tables of all sequences, in the order of the repertoires.
+
+    Small tables are joined, because to make a data frame takes time, however short it is.
+    """
     waiting: list[Columns] = []
     n = 0
-    for columns in pieces:
+    for columns in chain.from_iterable(each.iterate_pieces() for each in attention):
         waiting.append(columns)
         n += len(columns["sequence_id"])
         if n >= PIECE or len(waiting) == _TABLES:
@@ -110,15 +120,6 @@ def _join_small_tables(pieces: Iterable[Columns]) -> Iterator[pd.DataFrame]:
             waiting, n = [], 0
     if waiting:
         yield pd.DataFrame(concatenate_columns(waiting))
-
-
-def _collect_head_rows(
-    attention: Iterable[RepertoireAttention], heads: list[tuple[str, int, int, int, str]]
-) -> Iterator[RepertoireAttention]:
-    """Yield the attention of each repertoire unchanged, and add the rows of its heads to the list `heads`."""
-    for repertoire_attention in attention:
-        heads += repertoire_attention.head_rows
-        yield repertoire_attention
 
 
 class _TableWriter:

@@ -20,8 +20,9 @@ from deeprc.training.model import Model
 
 __all__ = ["annotate_cells"]
 
-_KEYS = {"genes": ("junction_aa", "v_call", "j_call"), "junction": ("junction_aa",)}
-_KEYS["none"] = _KEYS["genes"]
+_CLONE = ("junction_aa", "v_call", "j_call")
+_KEYS = {"genes": _CLONE, "none": _CLONE, "junction": ("junction_aa",)}
+"""The columns that identify a sequence of a repertoire, by how equal sequences are merged (`ReadingOptions.merge`)."""
 _WEIGHTS = ("attention_weight", "attention_rank")
 _CONTRIBUTION = "contribution"  # followed by the name of the output if there are several
 
@@ -86,7 +87,7 @@ def _load_model(run: Run | RunEnsemble | DeepRCEstimator | str | os.PathLike[str
 
 def _make_scores_table(model: Model, dataset: MemoryDataset) -> pd.DataFrame:
     """Return attention and contributions of the sequences of all donors, with the columns that identify a sequence."""
-    key_columns = ("repertoire_id", *_KEYS["genes"], *_WEIGHTS)
+    key_columns = ("repertoire_id", *_CLONE, *_WEIGHTS)
     tables = []
     for attention in iterate_attention(model, dataset):
         table = attention.sequences

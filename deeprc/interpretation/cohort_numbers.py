@@ -44,13 +44,13 @@ def compute_cohort_numbers(
     classes, colour_of_class = _index_classes(dataset, target)
     points, variance = map_by_kmers(dataset)
     cohort_numbers = CohortNumbers(
-        classes,
-        dataset.n_sequences,
-        _compute_length_shares(dataset),
-        {field: _compute_gene_shares(dataset, field) for field in dataset.gene_fields},
-        map_by_clones(dataset),
-        points,
-        variance,
+        classes=classes,
+        sizes=dataset.n_sequences,
+        lengths=_compute_length_shares(dataset),
+        genes={field: _compute_gene_shares(dataset, field) for field in dataset.gene_fields},
+        by_clones=map_by_clones(dataset),
+        by_kmers=points,
+        variance=variance,
     )
     return cohort_numbers, colour_of_class
 
@@ -65,10 +65,9 @@ def _index_classes(dataset: RepertoireDataset, target: str | None) -> tuple[list
         raise InputError(f"{dataset.container.path}: no repertoire has a label for {target}")
     ids = dataset.repertoire_ids.tolist()
     class_of_id = choose_drawn_classes(tasks[0], ids, known)
-    colour_of_class = index_drawn_classes(tasks, tasks[0], known)
-    return [class_of_id.get(str(name), "") for name in ids], {
-        name: colour_of_class.get(name, 0) for name in dict.fromkeys(class_of_id.values())
-    }
+    classes = [class_of_id.get(str(repertoire_id), "") for repertoire_id in ids]
+    colours = index_drawn_classes(tasks, tasks[0], known)
+    return classes, {name: colours.get(name, 0) for name in dict.fromkeys(class_of_id.values())}
 
 
 def _compute_length_shares(dataset: RepertoireDataset) -> NDArray[np.float64]:

@@ -23,9 +23,11 @@ from scipy.stats import rankdata
 
 from deeprc.arrays import Flags, Floats, Integers
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.evaluation.donors import DonorColumn
 from deeprc.evaluation.excess import choose_bin_ends, compute_excess_shares, find_tie_ends
 from deeprc.groups import index_groups
-from deeprc.interpretation.motifs.carriers import find_new_donors, split_by_direction
+from deeprc.interpretation.motifs.carriers import find_new_repertoires
+from deeprc.interpretation.output_labels import OutputLabels
 from deeprc.permutations import permute_labels
 from deeprc.training.model import Model
 
@@ -69,14 +71,14 @@ class HighestScores:
 
         A score that the other collector has dropped is not above its limit, so it would not be kept here either.
         """
-        scores, positions = other.sorted_scores()
+        scores, positions = other.sort_scores()
         self._scores.append(scores)
         self._positions.append(positions + start)
         self._n += len(scores)
         if self._n > 2 * self.max_scores or other.limit > -np.inf:
             self._drop_low_scores()
 
-    def sorted_scores(self) -> tuple[Floats, Integers]:
+    def sort_scores(self) -> tuple[Floats, Integers]:
         """Return the kept scores, highest first, and the positions of their repertoires, (m,) each."""
         self._drop_low_scores()
         return self._scores[0], self._positions[0]
@@ -124,14 +126,20 @@ class FalseDiscoveryReference:
 
         The parameters are those of `deeprc.interpretation.motifs.carriers.compare_held_out_donors`.
         """
-        classes = split_by_direction(model, dataset, output=output, sign=sign)
-        if classes is None:
+        target = OutputLabels.of(model, dataset, output)
+        if target.is_number:
             return None
-        is_of_class, is_known = classes
-        donors, is_new = find_new_donors(dataset, is_held_out, is_known, group_by)
-        return cls(is_of_class, is_known, is_new & is_known, dataset.n_sequences.astype(np.int64), donors)
+        donors = DonorColumn.choose(dataset.metadata, group_by).index()
+        is_new = find_new_repertoires(donors, is_held_out, target.is_known)
+        return cls(
+            is_of_class=target.find_direction_members(sign),
+            is_known=target.is_known,
+            is_held_out=is_new & target.is_known,
+            sizes=dataset.n_sequences.astype(np.int64),
+            donors=donors,
+        )
 
-    def test(self, highest: HighestScores, *, seed: int = 0) -> float:
+    def compute_p_value(self, highest: HighestScores, *, seed: int = 0) -> float:
         """Return the p-value of the test whether held-out donors of the class have more sequences with high scores.
 
         The rate of a repertoire is the share of its sequences that score at least a limit. At each of G limits, the
@@ -159,7 +167,7 @@ class FalseDiscoveryReference:
         A limit never separates equal scores, because these are in the order of the cohort, which may be sorted by
         class.
         """
-        scores, positions = highest.sorted_scores()
+        scores, positions = highest.sort_scores()
         is_counted = np.isin(positions, rows) & (scores > highest.limit)
         repertoire_index = np.searchsorted(rows, positions[is_counted])
         ties = find_tie_ends(scores[is_counted])
@@ -171,7 +179,7 @@ class FalseDiscoveryReference:
             start = end
         return np.asarray(counts.cumsum(axis=1) / np.maximum(self.sizes[rows], 1)[:, None])
 
-    def q_values(self, highest: HighestScores, scores: Floats, positions: Integers) -> Floats:
+    def compute_q_values(self, highest: HighestScores, scores: Floats, positions: Integers) -> Floats:
         """Return the false discovery rate of each of n sequences, (n,), among those of the class that score as high.
 
         It is the lowest rate of all limits that let the sequence pass, so it does not depend on which others are given.
@@ -186,22 +194,23 @@ class FalseDiscoveryReference:
             Scores of the sequences, and positions of their repertoires, (n,) each.
         """
         q_values = np.where(self.is_known[positions], 1.0, np.nan)
-        if len(scores) == 0 or self.test(highest) > _LEVEL:
+        if len(scores) == 0 or self.compute_p_value(highest) > _LEVEL:
             return q_values
         held_out, others = self.is_of_class & self.is_held_out, self.is_of_class & ~self.is_held_out
         limits, n_true = self._count_true(highest)
         for part in (held_out, others):
-            class_scores = -_select_scores(highest, part)  # rising
+            part_scores = _select_scores(highest, part)
             rows = np.flatnonzero(part[positions] & (scores > highest.limit))
-            if len(rows) == 0 or len(class_scores) == 0:
+            if len(rows) == 0 or len(part_scores) == 0:
                 continue
+            # each score is a limit: how many sequences score at least as much, and how many of them are true
+            n_above = _count_at_least(part_scores, part_scores)
             # the share of true sequences is that of held-out repertoires, also in the others
             ratio = self.sizes[part].sum() / self.sizes[held_out].sum()
-            n_true_above = ratio * np.append(0.0, n_true)[np.searchsorted(-limits, class_scores, side="right")]
-            n_above = np.searchsorted(class_scores, class_scores, side="right")
+            n_true_above = ratio * np.append(0.0, n_true)[_count_at_least(limits, part_scores)]
             rates = 1 - np.minimum(n_true_above, n_above - 1) / n_above
             lowest_rates = np.minimum.accumulate(rates[::-1])[::-1]  # of all limits that let a sequence pass
-            rank = np.minimum(np.searchsorted(class_scores, -scores[rows]), len(class_scores) - 1)
+            rank = np.minimum(np.searchsorted(-part_scores, -scores[rows]), len(part_scores) - 1)
             q_values[rows] = lowest_rates[rank]
         return np.asarray(q_values)
 
@@ -216,5 +225,10 @@ class FalseDiscoveryReference:
 
 def _select_scores(highest: HighestScores, is_counted: Flags) -> Floats:
     """Return the scores of some repertoires, highest first, down to the limit above which none is missing."""
-    scores, positions = highest.sorted_scores()
+    scores, positions = highest.sort_scores()
     return np.asarray(scores[is_counted[positions] & (scores > highest.limit)])
+
+
+def _count_at_least(scores: Floats, limits: Floats) -> Integers:
+    """Return the number of scores, which are sorted, highest first, that are at least each limit."""
+    return np.asarray(np.searchsorted(-scores, -limits, side="right"), np.int64)

@@ -219,7 +219,7 @@ def _draw_logos(request: _Request) -> Figure:
     from deeprc.interpretation.figures import draw_logos_figure
     from deeprc.interpretation.motifs import find_motifs
 
-    _, _, attributions = _attribute_top_sequences(request, _N_TOP)
+    attributions = _attribute_top_sequences(request, _N_TOP).attributions
     group_by = request.runs.group_by
     return draw_logos_figure(
         find_motifs(request.model, request.dataset, attributions, max_motifs=_N_LOGOS, group_by=group_by)
@@ -231,22 +231,33 @@ def _draw_kernels(request: _Request) -> Figure:
     from deeprc.interpretation.figures.classes import index_classes
 
     request.check_alone("each has kernels of its own; give one")
-    direction, _, attributions = _attribute_top_sequences(request, _N_TOP)
+    explained = _attribute_top_sequences(request, _N_TOP)
+    direction = explained.direction
+    kernels = direction.sign * explained.attributions.kernels
     colour_index = index_classes(request.model.tasks)[direction.target][direction.label]
-    return draw_kernels_figure(direction.sign * attributions.kernels, output=direction.name, colour_index=colour_index)
+    return draw_kernels_figure(kernels, output=direction.name, colour_index=colour_index)
 
 
 def _draw_sequences(request: _Request) -> Figure:
     from deeprc.interpretation.figures import draw_sequence_figure
 
-    direction, top, attributions = _attribute_top_sequences(request, _N_SHOWN)
-    return draw_sequence_figure(
-        top.table["junction_aa"].tolist(), direction.sign * attributions.residues, output=direction.name
-    )
+    explained = _attribute_top_sequences(request, _N_SHOWN)
+    residues = explained.direction.sign * explained.attributions.residues
+    junctions = explained.top.table["junction_aa"].tolist()
+    return draw_sequence_figure(junctions, residues, output=explained.direction.name)
 
 
-def _attribute_top_sequences(request: _Request, n: int) -> tuple[Direction, TopSequences, Attributions]:
-    """Return the direction, the n sequences that contribute most to it by their residues, and their attributions."""
+@dataclass(frozen=True)
+class _ExplainedSequences:
+    """The sequences that contribute most to a direction by their residues, and their attributions."""
+
+    direction: Direction
+    top: TopSequences
+    attributions: Attributions
+
+
+def _attribute_top_sequences(request: _Request, n: int) -> _ExplainedSequences:
+    """Return the n sequences that contribute most to the direction that was asked for."""
     from deeprc.interpretation.attributions import attribute
     from deeprc.interpretation.directions import find_direction
 
@@ -257,11 +268,8 @@ def _attribute_top_sequences(request: _Request, n: int) -> tuple[Direction, TopS
     if not len(top):
         raise InputError(f"{request.cohort}: no sequence contributes to {direction.name!r}, so there is none to draw")
     background = survey.residue_frequencies
-    return (
-        direction,
-        top,
-        attribute(request.model, request.dataset, top.index, output=direction.output, background=background),
-    )
+    attributions = attribute(request.model, request.dataset, top.index, output=direction.output, background=background)
+    return _ExplainedSequences(direction, top, attributions)
 
 
 def _draw_network(request: _Request) -> Figure:

@@ -17,7 +17,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.interpretation.column_tables import Columns, concatenate_columns, take_rows
-from deeprc.nn.contributions import SequenceScores
+from deeprc.nn.sequence_scores import SequenceScores
 from deeprc.training.model import Model
 
 __all__ = ["BY_ATTENTION", "BestRows", "Ranking", "WitnessRanking", "choose_witness_step", "witness_ranking"]

@@ -13,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import invert_order
-from deeprc.nn.contributions import HeadAttention, average_head_weights, average_max_head_logits
+from deeprc.nn.contributions import HeadAttention
+from deeprc.nn.sequence_scores import average_head_weights, average_max_head_logits
 
 __all__ = ["RankedRows", "find_best_rows", "rank_repertoire", "rank_weights"]
 

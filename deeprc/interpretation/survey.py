@@ -18,7 +18,7 @@ from deeprc.interpretation.directions import Direction
 from deeprc.interpretation.false_sequences import FalseDiscoveryReference, HighestScores
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.interpretation.survey_collector import POSITION, ROW, SurveyCollector, SurveyPlan
-from deeprc.nn.contributions import OutputParts
+from deeprc.nn.sequence_scores import OutputParts
 from deeprc.runs.performance import choose_held_out_part
 from deeprc.runs.predictor import Predictor
 from deeprc.training.model import Model
@@ -63,7 +63,7 @@ class Survey:
     outputs
         Outputs of the repertoires before their activation, (B, T), and their parts through each branch.
     heads
-        Table with one row per repertoire and head; see `RepertoireAttention.head_rows`.
+        Table with one row per repertoire and head; see `HeadRow`.
     curves
         Table of the concentration of attention: repertoire_id, share (of the repertoire's sequences, most attended
         first), attention (sum of their weights).
@@ -104,9 +104,8 @@ class Survey:
     @classmethod
     def of(cls, collector: SurveyCollector, plan: SurveyPlan, model: Model) -> Survey:
         """Return the survey of all repertoires from its collector."""
-        top, by_residues = collector.make_top_tables()
-        top_sequences = {name: _make_top_sequences(table) for name, table in top.items()}
-        same = by_residues is top
+        top = {name: _make_top_sequences(table) for name, table in collector.make_top_tables().items()}
+        by_residues = {name: _make_top_sequences(table) for name, table in collector.make_residue_tables().items()}
         return cls(
             outputs=OutputParts.stack(collector.outputs, model.n_outputs),
             heads=pd.DataFrame(collector.head_rows, columns=HEADS_COLUMNS),
@@ -114,10 +113,8 @@ class Survey:
             genes=collector.make_genes_table(),
             residue_frequencies=collector.residues.compute_frequencies(),
             directions=list(plan.directions),
-            top=top_sequences,
-            by_residues=top_sequences
-            if same
-            else {name: _make_top_sequences(table) for name, table in by_residues.items()},
+            top=top,
+            by_residues=by_residues or top,
             highest=collector.highest,
             witnesses=collector.make_witness_tables(),
         )
@@ -185,17 +182,18 @@ def make_false_discovery_reference(
 
 
 def add_q_values(survey: Survey, predictor: Predictor, dataset: RepertoireDataset, parts: Sequence[str]) -> None:
-    """Add the column `q_value` to the tables of the top sequences of a survey, see `FalseDiscoveryReference.q_values`.
+    """Add the column `q_value` to the tables of the top sequences of a survey.
 
-    Directions of numbers get no such column, and if no repertoire is held out, no direction does. The parameters are
-    those of `make_false_discovery_reference`.
+    It is the false discovery rate, see `FalseDiscoveryReference.compute_q_values`. Directions of numbers get no such
+    column, and if no repertoire is held out, no direction does. The parameters are those of
+    `make_false_discovery_reference`.
     """
     for direction in survey.directions:
         top = survey.top[direction.name]
         reference = make_false_discovery_reference(predictor, dataset, direction, parts)
         if reference is not None and len(top):
             scores = direction.sign * top.table["contribution"].to_numpy(np.float64)
-            q_values = reference.q_values(survey.highest[direction.name], scores, top.index.positions)
+            q_values = reference.compute_q_values(survey.highest[direction.name], scores, top.index.positions)
             top.table["q_value"] = q_values
 
 

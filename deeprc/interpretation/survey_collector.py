@@ -17,13 +17,13 @@ from deeprc.branches.clones import CloneBranch
 from deeprc.datasets.categorical import extend_vocabulary
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.sequences import GENE_FIELDS
-from deeprc.interpretation.attention import RepertoireAttention
+from deeprc.interpretation.attention import HeadRow, RepertoireAttention
 from deeprc.interpretation.column_tables import Columns
 from deeprc.interpretation.directions import Direction, list_directions
 from deeprc.interpretation.false_sequences import HighestScores
 from deeprc.interpretation.ranking import BestRows, Ranking, WitnessRanking, choose_witness_step
 from deeprc.interpretation.residue_counts import ResidueCounts
-from deeprc.nn.contributions import OutputParts
+from deeprc.nn.sequence_scores import OutputParts
 from deeprc.training.model import Model
 
 __all__ = ["POSITION", "ROW", "SurveyCollector", "SurveyPlan"]
@@ -93,11 +93,13 @@ class SurveyCollector:
         self.highest = self._best.highest
         self._usage = {field: _GeneUsage(plan.genes.get(field, ())) for field in GENE_FIELDS}
         self._curves: list[pd.DataFrame] = []
-        self.head_rows: list[tuple[str, int, int, int, str]] = []
-        step, chosen = plan.witness_step, plan.directions if plan.witness_step else ()
-        self._witnesses = [
-            WitnessRanking(step or 1, output=direction.output, sign=direction.sign) for direction in chosen
-        ]
+        self.head_rows: list[HeadRow] = []
+        self._witnesses: list[WitnessRanking] = []
+        if plan.witness_step is not None:
+            self._witnesses = [
+                WitnessRanking(plan.witness_step, output=direction.output, sign=direction.sign)
+                for direction in plan.directions
+            ]
 
     def add(self, attention: RepertoireAttention, position: int, *, part: str | None, has_witnesses: bool) -> None:
         """Add a repertoire.
@@ -145,9 +147,13 @@ class SurveyCollector:
             ranking.join(other_ranking)
         self._best.join(other._best, start, parts)
 
-    def make_top_tables(self) -> tuple[dict[str, pd.DataFrame], dict[str, pd.DataFrame]]:
-        """Return tables of the best sequences by the name of the direction: in total, and by their residues."""
-        return self._best.make_tables()
+    def make_top_tables(self) -> dict[str, pd.DataFrame]:
+        """Return a table of the sequences that contribute most to each direction, by its name."""
+        return self._best.make_top_tables()
+
+    def make_residue_tables(self) -> dict[str, pd.DataFrame]:
+        """Return the same by their residues; empty if the model has no branches, because they are the same then."""
+        return self._best.make_residue_tables()
 
     def make_curves_table(self) -> pd.DataFrame:
         """Return the table of attention curves: how much attention the most attended share of sequences has."""
@@ -203,13 +209,16 @@ class _BestByDirection:
         for name, highest in self.highest.items():
             highest.join(other.highest[name], start)
 
-    def make_tables(self) -> tuple[dict[str, pd.DataFrame], dict[str, pd.DataFrame]]:
-        """Return tables of the best sequences by the name of the direction, in total and by their residues."""
-        names = [direction.name for direction in self._directions]
-        top = dict(zip(names, (best.make_table() for best in self._top), strict=True))
+    def make_top_tables(self) -> dict[str, pd.DataFrame]:
+        """Return a table of the best sequences in total for each direction, by its name."""
+        return {direction.name: best.make_table() for direction, best in zip(self._directions, self._top, strict=True)}
+
+    def make_residue_tables(self) -> dict[str, pd.DataFrame]:
+        """Return a table of the best sequences by their residues for each direction; empty without branches."""
         if not self._by_residues:
-            return top, top
-        return top, dict(zip(names, (best.make_table() for best in self._by_residues), strict=True))
+            return {}
+        ranked = zip(self._directions, self._by_residues, strict=True)
+        return {direction.name: best.make_table() for direction, best in ranked}
 
 
 def _make_columns(

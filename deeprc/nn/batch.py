@@ -174,13 +174,11 @@ class Collator:
         device. It must be at least the number of drawn sequences.
         """
         if total is not None and self.device.type == "cuda" and has_triton() and isinstance(self._source, DeviceSource):
-            sequences, offsets, genes = self._source.draw(
-                self._table, positions, keys, max_rows=n_sequences, total=total
-            )
-            batch = RepertoireBatch(sequences, offsets, genes)
+            drawn = self._source.draw(self._table, positions, keys, max_rows=n_sequences, total=total)
+            batch = RepertoireBatch(drawn.sequences, drawn.offsets, drawn.genes)
         else:
-            rows, segments, offsets = draw_rows(self._table.sizes[positions], n_sequences, keys, total=total)
-            batch = self._look_up(self._table.locate(positions, rows, segments, offsets))
+            draw = draw_rows(self._table.sizes[positions], n_sequences, keys, total=total)
+            batch = self._look_up(self._table.locate(positions, draw.rows, draw.segments, draw.offsets))
         return batch if self.branches is None else replace(batch, branch_scores=self.branches.take(positions))
 
     def count_sequences(self, position: int) -> int:

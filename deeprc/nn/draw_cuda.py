@@ -9,6 +9,8 @@ Letters: N sequences of the batch, B repertoires of the batch.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -20,7 +22,7 @@ from deeprc.nn.sampling import ROUNDING
 from deeprc.nn.sequence_tensors import RepertoireTable, SequenceTensors
 from deeprc.nn.sequences import SequenceBatch
 
-__all__ = ["draw_sequences"]
+__all__ = ["SequenceDraw", "draw_sequences"]
 
 _ROWS = 128  # number of sequences that a program draws
 # Without fusion, products are rounded before they are added. The CPU rounds in this way, too, so the same sequences
@@ -36,6 +38,24 @@ _PER_BATCH = ["positions", "keys", *_OUTPUTS, "B", "N", "n_stored", "max_rows"]
 """Parameters that differ between batches; their alignment or divisibility must not cause another compilation."""
 
 
+class SequenceDraw(NamedTuple):
+    """A batch of N sequences of B repertoires, as `draw_sequences` draws it.
+
+    Attributes
+    ----------
+    sequences
+        The sequences.
+    offsets
+        Bounds of the repertoires among the sequences, (B + 1,) int64.
+    column_rows
+        Row of each sequence in the columns, (N,) int64.
+    """
+
+    sequences: SequenceBatch
+    offsets: Tensor
+    column_rows: Tensor
+
+
 def draw_sequences(
     columns: SequenceTensors,
     repertoires: RepertoireTable,
@@ -46,7 +66,7 @@ def draw_sequences(
     total: int,
     abundance: AbundanceMode,
     max_length: int,
-) -> tuple[SequenceBatch, Tensor, Tensor]:
+) -> SequenceDraw:
     """Draw sequences of repertoires as `draw_rows` does, and look them up.
 
     Parameters
@@ -67,11 +87,6 @@ def draw_sequences(
         Abundance scale of the one-hot features, see `compute_abundance_scale`.
     max_length
         Upper limit of the lengths, for the batch.
-
-    Returns
-    -------
-    The batch of N sequences; the offsets of the repertoires in it, (B + 1,) int64; the row of each sequence in the
-    columns, (N,) int64.
     """
     B, device = len(positions), positions.device
     column_rows, starts, lengths = torch.empty((3, total), dtype=torch.int64, device=device)
@@ -95,7 +110,7 @@ def draw_sequences(
             **_OPTIONS,
         )
     sequences = SequenceBatch(columns.residues, starts, lengths, residue_scale, position_scale, max_length)
-    return sequences, offsets, column_rows
+    return SequenceDraw(sequences, offsets, column_rows)
 
 
 @triton.jit

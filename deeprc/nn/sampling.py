@@ -9,6 +9,7 @@ Letters: N sequences of all repertoires, n chosen ones, B repertoires, H heads.
 from __future__ import annotations
 
 import threading
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -20,7 +21,7 @@ from deeprc.compilation import njit
 from deeprc.datasets.counters import GOLDEN, MIX_1, MIX_2, draw_uniform
 from deeprc.hopfield.segments import index_segments
 
-__all__ = ["COMPILED_CODE", "ROUNDING", "draw_rows", "select_top_rows"]
+__all__ = ["COMPILED_CODE", "ROUNDING", "RowDraw", "draw_rows", "select_top_rows"]
 
 COMPILED_CODE = threading.Lock()
 """Lock for parallel compiled code: not every threading layer of numba allows two threads to call it at once."""
@@ -31,7 +32,25 @@ ROUNDING = 1e-6
 _FRACTION_ROUNDING = 1e-9  # 0.07 * 100 is a little more than 7 in floating point, but 7 sequences are kept
 
 
-def draw_rows(sizes: Tensor, max_rows: int, keys: Tensor, *, total: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
+class RowDraw(NamedTuple):
+    """n sequences that were drawn from B repertoires.
+
+    Attributes
+    ----------
+    rows
+        Row of each sequence in its repertoire, (n,) int64.
+    segments
+        Index of each sequence's repertoire, (n,) int64.
+    offsets
+        Bounds of the repertoires among the sequences, (B + 1,) int64.
+    """
+
+    rows: Tensor
+    segments: Tensor
+    offsets: Tensor
+
+
+def draw_rows(sizes: Tensor, max_rows: int, keys: Tensor, *, total: int | None = None) -> RowDraw:
     """Draw up to `max_rows` sequences of each repertoire at random, without replacement.
 
     The sequences of a repertoire are treated as a ring, which is cut at a random point into `max_rows` strata of
@@ -50,21 +69,16 @@ def draw_rows(sizes: Tensor, max_rows: int, keys: Tensor, *, total: int | None =
         Random numbers, one per repertoire, (B,) int64.
     total
         Number of rows to return; None takes the number of drawn rows, and then the host waits for a CUDA device.
-
-    Returns
-    -------
-    The rows within their repertoires, (n,) int64; the index of each row's repertoire, (n,) int64; the offsets of the
-    repertoires in the rows, (B + 1,) int64.
     """
     offsets = _make_offsets(sizes.clamp(max=max_rows))
     if sizes.device.type == "cpu":
         rows, segments = np.empty((2, int(offsets[-1])), np.int64)
         with COMPILED_CODE:
             _draw_rows(sizes.numpy(), offsets.numpy(), keys.numpy().view(np.uint64), rows, segments)
-        return torch.from_numpy(rows), torch.from_numpy(segments), offsets
+        return RowDraw(torch.from_numpy(rows), torch.from_numpy(segments), offsets)
     n_rows = int(offsets[-1]) if total is None else total
     device_rows, device_segments = _draw_rows_by_tensors(sizes, offsets, keys, n_rows)
-    return device_rows, device_segments, offsets
+    return RowDraw(device_rows, device_segments, offsets)
 
 
 def _make_offsets(counts: Tensor) -> Tensor:

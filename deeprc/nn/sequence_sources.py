@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numba
 import numpy as np
@@ -130,6 +130,24 @@ class MappedSource:
         self._read_ahead(self._dataset.repertoire_indices[positions].tolist())
 
 
+class DrawnSequences(NamedTuple):
+    """The sequences of a batch that were drawn and looked up at once.
+
+    Attributes
+    ----------
+    sequences
+        The N sequences.
+    offsets
+        Bounds of the repertoires among the sequences, (B + 1,) int64.
+    genes
+        Indices of their V and J genes, (N, 2); None if no genes are asked for.
+    """
+
+    sequences: SequenceBatch
+    offsets: Tensor
+    genes: Tensor | None
+
+
 class DeviceSource:
     """A copy of all sequences of the container on a device.
 
@@ -169,16 +187,11 @@ class DeviceSource:
 
     def draw(
         self, repertoires: RepertoireTable, positions: Tensor, keys: Tensor, *, max_rows: int, total: int
-    ) -> tuple[SequenceBatch, Tensor, Tensor | None]:
-        """Draw sequences and look them up, by one function that is compiled for CUDA; see `draw_sequences`.
-
-        Returns
-        -------
-        The sequences, the offsets of the repertoires in them, (B + 1,), and the indices of their genes as `look_up`.
-        """
+    ) -> DrawnSequences:
+        """Draw sequences and look them up, by one function that is compiled for CUDA; see `draw_sequences`."""
         from deeprc.nn.draw_cuda import draw_sequences
 
-        sequences, offsets, column_rows = draw_sequences(
+        drawn = draw_sequences(
             self._columns,
             repertoires,
             positions,
@@ -188,7 +201,7 @@ class DeviceSource:
             abundance=self._abundance,
             max_length=self._max_length,
         )
-        return sequences, offsets, self._take_genes(column_rows)
+        return DrawnSequences(drawn.sequences, drawn.offsets, self._take_genes(drawn.column_rows))
 
     @property
     def _max_length(self) -> int:

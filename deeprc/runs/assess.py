@@ -19,7 +19,7 @@ from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.sheet_control import find_target_like_cautions, select_control_columns
 from deeprc.evaluation.splits import NEW
 from deeprc.evaluation.strata import StratifiedAuc, compute_stratified_auc, find_strata_columns
-from deeprc.nn.contributions import OutputParts
+from deeprc.nn.sequence_scores import OutputParts
 from deeprc.runs.control_comparison import ControlComparison
 from deeprc.runs.controls import compare_controls
 from deeprc.runs.metrics import Metrics
@@ -106,41 +106,6 @@ def assess_predictor(predictor: Predictor, dataset: RepertoireDataset) -> Assess
     return assessment
 
 
-def _find_check_cautions(predictor: Predictor, dataset: RepertoireDataset, performance: Performance) -> list[Caution]:
-    """Return warnings from the checks before the trainings: copies in different parts, and shortcuts to a label.
-
-    There is none if the cohort has no repertoire of the trainings, and no shortcut if the metadata have changed since.
-    """
-    part_of = {
-        str(repertoire_id): str(part)
-        for repertoire_id, part in zip(performance.ids, performance.parts, strict=True)
-        if part != NEW
-    }
-    if not part_of:
-        return []
-    all_checks = [checks for checks in (read_checks(run.path) for run in predictor.runs) if checks is not None]
-    findings = [finding for checks in all_checks for finding in checks.findings]
-    current = [finding for checks in all_checks if checks.is_current(dataset) for finding in checks.findings]
-    shortcuts = {caution.text: caution for caution in find_shortcut_cautions(current)}  # several runs may have the same
-    return [*find_duplicate_cautions(findings, part_of, apart="parts"), *shortcuts.values()]
-
-
-def _list_adjusted_columns(predictor: Predictor) -> list[str]:
-    """Return the columns for which the trainings of the runs were adjusted."""
-    return list(dict.fromkeys(name for run in predictor.runs for name in run.settings.split_options.adjust_for))
-
-
-def _find_adjustment_cautions(predictor: Predictor, performance: Performance) -> list[Caution]:
-    """Return a note that says for which columns the trainings of the runs were adjusted."""
-    columns = _list_adjusted_columns(predictor)
-    labels = performance.labels[:, 0]
-    training = [np.isin(performance.ids.astype(str), run.splits["train"]) & ~np.isnan(labels) for run in predictor.runs]
-    if not any(rows.any() for rows in training):  # the cohort has no training repertoires
-        return []
-    sizes = [len(run.splits["train"]) for run in predictor.runs]
-    return find_adjustment_cautions(columns, predictor.model.tasks[0].kind, [labels[rows] for rows in training], sizes)
-
-
 def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, output_parts: OutputParts) -> Assessment:
     """Assess a run by its outputs for a cohort, (B, T)."""
     performance = measure_performance(predictor, dataset, output_parts.outputs)
@@ -182,3 +147,38 @@ def _measure_stratified_aucs(
             ]
             stratified_aucs[task.name] = [stratified for stratified in aucs if stratified is not None]
     return {target: aucs for target, aucs in stratified_aucs.items() if aucs}
+
+
+def _find_check_cautions(predictor: Predictor, dataset: RepertoireDataset, performance: Performance) -> list[Caution]:
+    """Return warnings from the checks before the trainings: copies in different parts, and shortcuts to a label.
+
+    There is none if the cohort has no repertoire of the trainings, and no shortcut if the metadata have changed since.
+    """
+    part_of = {
+        str(repertoire_id): str(part)
+        for repertoire_id, part in zip(performance.ids, performance.parts, strict=True)
+        if part != NEW
+    }
+    if not part_of:
+        return []
+    all_checks = [checks for checks in (read_checks(run.path) for run in predictor.runs) if checks is not None]
+    findings = [finding for checks in all_checks for finding in checks.findings]
+    current = [finding for checks in all_checks if checks.is_current(dataset) for finding in checks.findings]
+    shortcuts = {caution.text: caution for caution in find_shortcut_cautions(current)}  # several runs may have the same
+    return [*find_duplicate_cautions(findings, part_of, apart="parts"), *shortcuts.values()]
+
+
+def _find_adjustment_cautions(predictor: Predictor, performance: Performance) -> list[Caution]:
+    """Return a note that says for which columns the trainings of the runs were adjusted."""
+    columns = _list_adjusted_columns(predictor)
+    labels = performance.labels[:, 0]
+    training = [np.isin(performance.ids.astype(str), run.splits["train"]) & ~np.isnan(labels) for run in predictor.runs]
+    if not any(rows.any() for rows in training):  # the cohort has no training repertoires
+        return []
+    sizes = [len(run.splits["train"]) for run in predictor.runs]
+    return find_adjustment_cautions(columns, predictor.model.tasks[0].kind, [labels[rows] for rows in training], sizes)
+
+
+def _list_adjusted_columns(predictor: Predictor) -> list[str]:
+    """Return the columns for which the trainings of the runs were adjusted."""
+    return list(dict.fromkeys(name for run in predictor.runs for name in run.settings.split_options.adjust_for))

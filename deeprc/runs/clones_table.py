@@ -12,10 +12,12 @@ from deeprc.nn.branches import iterate_branches
 from deeprc.outputs import list_output_names
 from deeprc.training.model import TrainedModel
 
-__all__ = ["make_clones_table"]
+__all__ = ["CLUSTER_COLUMNS", "find_cluster_members", "make_clones_table"]
 
-_KEY = ("output", "direction", "match")
-_COLUMNS = ("junction_aa", *_KEY, "p_value", "q_value")
+CLUSTER_COLUMNS = ["output", "direction", "match"]
+"""Columns in which the members of one cluster agree."""
+
+_COLUMNS = ("junction_aa", *CLUSTER_COLUMNS, "p_value", "q_value")
 
 
 def make_clones_table(model: TrainedModel) -> pd.DataFrame:
@@ -28,9 +30,15 @@ def make_clones_table(model: TrainedModel) -> pd.DataFrame:
         if branch.name == CloneBranch.name:
             names = list_output_names(model.tasks)
             table = cast("CloneBranch", branch).table(names)
-            table = table.drop_duplicates(["junction_aa", *(field for field in GENE_FIELDS if field in table), *_KEY])
+            genes = [field for field in GENE_FIELDS if field in table]
+            table = table.drop_duplicates(["junction_aa", *genes, *CLUSTER_COLUMNS])
             order = {name: index for index, name in enumerate(names)}
             keys = {"output": table["output"].map(order), "down": table["direction"] == "down"}
             ordered = pd.DataFrame({**keys, "p_value": table["p_value"]}).sort_values([*keys, "p_value"], kind="stable")
             return table.loc[ordered.index].reset_index(drop=True)
     return pd.DataFrame(columns=list(_COLUMNS))
+
+
+def find_cluster_members(clones: pd.DataFrame) -> pd.Series[bool]:
+    """Return whether each row of the table is a member of a cluster, whose match is "cluster" and a number."""
+    return clones["match"].str.startswith("cluster ")

@@ -94,8 +94,14 @@ def make_composition_table(model: Model, dataset: RepertoireDataset, *, top: int
     tables: list[pd.DataFrame] = []
     if members and len(dataset):
         _check_genes(members, dataset)
-        effects = [*_measure_kmers(members, dataset, groups), *_measure_abundances(members, dataset, groups)]
-        effects += [*_measure_genes(members, dataset, groups), *_measure_gene_expansion(members, dataset, groups)]
+        measures = (
+            _measure_kmers,
+            _measure_kmer_expansion,
+            _measure_abundances,
+            _measure_genes,
+            _measure_gene_expansion,
+        )
+        effects = [effect for measure in measures for effect in measure(members, dataset, groups)]
         names = list_output_names(model.tasks)
         tables = [effect.list_top(output, name, top) for effect in effects for output, name in enumerate(names)]
     tables = [effects for effects in tables if len(effects)]
@@ -158,26 +164,12 @@ def _divide_repertoires(model: Model, dataset: RepertoireDataset) -> NDArray[np.
 def _measure_kmers(
     members: Sequence[WeightedBranch], dataset: RepertoireDataset, groups: NDArray[np.bool_]
 ) -> Iterator[_Effects]:
-    """Yield the effects of the k-mers of each length, and of those of expanded clones."""
-    counted_alike = [
-        [member for member in members if member.branch.counts_families == of_families] for of_families in (False, True)
-    ]
-    measured = [list(_measure_frequent_kmers(alike, dataset, groups)) for alike in counted_alike if alike]
+    """Yield the effects of the k-mers of each length; the branches that count families are measured last."""
+    of_sequences = [member for member in members if not member.branch.counts_families]
+    of_families = [member for member in members if member.branch.counts_families]
+    measured = [list(_measure_frequent_kmers(alike, dataset, groups)) for alike in (of_sequences, of_families) if alike]
     for of_one_length in zip(*filter(None, measured), strict=True):
         yield from _add_members(of_one_length)
-    expansion = sum(member.weigh("expansion") for member in members)
-    if np.any(expansion):
-        table = compute_expansion_table(dataset)
-        is_known = ~np.isnan(table[:, 0])
-        if is_known.any():
-            known = table[is_known].astype(np.float64)
-
-            def read_expansion(start: int, stop: int) -> Floats:
-                return known[:, start:stop]
-
-            yield from _measure_nested(
-                "expansion", EXPANSION_K, read_expansion, np.asarray(expansion), groups[..., is_known]
-            )
 
 
 def _measure_frequent_kmers(
@@ -193,6 +185,24 @@ def _measure_frequent_kmers(
             return frequencies.get_kmers(np.arange(start, stop)).astype(np.float64)
 
         yield from _measure_nested("kmers", K, read_kmers, weights, groups)
+
+
+def _measure_kmer_expansion(
+    members: Sequence[WeightedBranch], dataset: RepertoireDataset, groups: NDArray[np.bool_]
+) -> Iterator[_Effects]:
+    """Yield the effects of the k-mers of expanded clones, if the models use them and counts are known."""
+    weights = np.asarray(sum(member.weigh("expansion") for member in members))
+    if not weights.any():
+        return
+    table = compute_expansion_table(dataset)
+    is_known = ~np.isnan(table[:, 0])
+    if is_known.any():
+        known = table[is_known].astype(np.float64)
+
+        def read_expansion(start: int, stop: int) -> Floats:
+            return known[:, start:stop]
+
+        yield from _measure_nested("expansion", EXPANSION_K, read_expansion, weights, groups[..., is_known])
 
 
 def _measure_nested(
@@ -216,19 +226,23 @@ def _measure_nested(
     means = {length: np.zeros((2, *effects[length].shape)) for length in lengths}
     width = weights.shape[1] // _N_LETTERS  # number of k-mers that begin with one residue
     for first in track(range(_N_LETTERS), "weighing k-mers", _N_LETTERS):
-        features = read(first * width, (first + 1) * width)
-        nested = dict(zip(lengths, _sum_last_residues(features), strict=True))
-        blocks = {
-            length: slice(first * frequencies.shape[1], (first + 1) * frequencies.shape[1])
-            for length, frequencies in nested.items()
-        }
-        for length, frequencies in nested.items():
-            means[length][..., blocks[length]] = _average_groups(frequencies, groups)
-        for output, factors in enumerate(weights[:, blocks[k]]):
-            for length, parts in zip(lengths, _sum_last_residues(features * factors), strict=True):
-                effects[length][output, blocks[length]] = _compute_effects(nested[length], parts)
+        block = slice(first * width, (first + 1) * width)
+        features = read(block.start, block.stop)
+        nested = list(_sum_last_residues(features))  # the features of each length
+        for length, frequencies in zip(lengths, nested, strict=True):
+            means[length][..., _find_block(first, frequencies)] = _average_groups(frequencies, groups)
+        for output, factors in enumerate(weights[:, block]):
+            parts_by_length = _sum_last_residues(features * factors)
+            for length, frequencies, parts in zip(lengths, nested, parts_by_length, strict=True):
+                effects[length][output, _find_block(first, frequencies)] = _compute_effects(frequencies, parts)
     for length in reversed(lengths):
         yield _Effects(kind, list_kmers(length), effects[length], means[length])
+
+
+def _find_block(first: int, frequencies: Floats) -> slice:
+    """Return the columns of the k-mers with this first residue, among all k-mers that are as long, from theirs."""
+    width = frequencies.shape[1]
+    return slice(first * width, (first + 1) * width)
 
 
 def _sum_last_residues(columns: Floats) -> Iterator[Floats]:

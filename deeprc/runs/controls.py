@@ -120,9 +120,11 @@ def _make_control_methods(names: Iterable[str]) -> list[MethodInfo]:
     return [MethodInfo(name, TITLES[name], "method" if name == "network" else "control") for name in names]
 
 
-def _make_controls(is_number: bool, columns: Sequence[str], metadata: pd.DataFrame) -> dict[str, Callable[[], Any]]:
+def _make_controls(
+    quantity: PredictedQuantity, columns: Sequence[str], metadata: pd.DataFrame
+) -> dict[str, Callable[[], Any]]:
     """Return functions that make the controls, by name; J genes are included, because junctions end with them."""
-    size, genes, sheet = _CONTROLS_OF_NUMBERS if is_number else _CONTROLS_OF_CLASSES
+    size, genes, sheet = _CONTROLS_OF_NUMBERS if quantity.kind == "regression" else _CONTROLS_OF_CLASSES
     controls: dict[str, Callable[[], Any]] = {"size": size, "v-genes": genes, "genes": lambda: genes(genes="both")}
     if columns:
         categories = find_categories(metadata, columns)
@@ -183,7 +185,7 @@ def compare_on_folds(
     reasons: dict[str, None] = {}
     for fold in folds:
         predictions = {"network": fold.network}
-        for name, make_control in _make_controls(is_number, columns, dataset.metadata).items():
+        for name, make_control in _make_controls(quantity, columns, dataset.metadata).items():
             attempt = _fit_and_predict(make_control, fold, values, dataset)
             if attempt.predictions is not None:
                 predictions[name] = attempt.predictions

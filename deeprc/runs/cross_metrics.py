@@ -67,21 +67,25 @@ def measure_folds(folds: Sequence[FoldPrediction], donors: NDArray[np.int64]) ->
     For all targets: n, n_repeats, n_folds (folds with an AUC, in all repeats), and for two classes n_positive and
     positive_class. A metric that is not defined is None.
     """
-    metrics: dict[str, dict[str, Any]] = {}
-    n_repeats = len({fold.repeat for fold in folds})
-    for index, task in enumerate(folds[0].tasks):
-        predictions = [fold.select_labelled(index) for fold in folds]
-        n = sum(map(len, predictions)) // n_repeats
-        head: dict[str, Any] = {"n": n, "n_repeats": n_repeats}
-        if n == 0:
-            metrics[task.name] = head
-        elif task.kind == "regression":
-            metrics[task.name] = {**head, **_measure_regression(predictions, donors)}
-        else:
-            metrics[task.name] = {**head, **_measure_aucs(predictions, donors), **_average_over_repeats(predictions)}
-            if task.kind == "binary":
-                n_positive = sum(int((prediction.label == 1).sum()) for prediction in predictions) // n_repeats
-                metrics[task.name] |= {"n_positive": n_positive, "positive_class": task.positive}
+    return {
+        task.name: _measure_target([fold.select_labelled(index) for fold in folds], donors)
+        for index, task in enumerate(folds[0].tasks)
+    }
+
+
+def _measure_target(predictions: Sequence[LabelledPrediction], donors: NDArray[np.int64]) -> dict[str, Any]:
+    """Return the metrics of one target from its predictions for all test folds."""
+    task, n_repeats = predictions[0].task, len({prediction.repeat for prediction in predictions})
+    n = sum(map(len, predictions)) // n_repeats
+    metrics: dict[str, Any] = {"n": n, "n_repeats": n_repeats}
+    if n == 0:
+        return metrics
+    if task.kind == "regression":
+        return {**metrics, **_measure_regression(predictions, donors)}
+    metrics |= {**_measure_aucs(predictions, donors), **_average_over_repeats(predictions)}
+    if task.kind == "binary":
+        n_positive = sum(int((prediction.label == 1).sum()) for prediction in predictions) // n_repeats
+        metrics |= {"n_positive": n_positive, "positive_class": task.positive}
     return metrics
 
 

@@ -32,7 +32,7 @@ from deeprc.evaluation.donors import DonorColumn
 from deeprc.evaluation.splits import PARTS, Split, SplitOptions, make_split
 from deeprc.files import check_links_stay_inside, name_write_errors, write_text
 from deeprc.locks import take_lock
-from deeprc.nn.contributions import OutputParts
+from deeprc.nn.sequence_scores import OutputParts
 from deeprc.outputs import get_output_slices
 from deeprc.runs.assess import assess_outputs
 from deeprc.runs.clones_table import make_clones_table

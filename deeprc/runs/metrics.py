@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from deeprc.documents import AnyFloat, read_json, validate
 from deeprc.errors import InputError, show_parameters
@@ -51,39 +51,48 @@ class Metrics(dict[str, Any]):
 
     def _repr_html_(self) -> str:
         """Return a row for each part of the split and target, a row for each control, and the warnings."""
-        rows = [
-            (part, target, values)
+        measured = [
+            _Measured(part, target, values)
             for part, by_target in self.items()
             if part != "warnings"
             for target, values in by_target.items()
         ]
-        names = [name for name in _SHOWN if any(name in values for *_, values in rows)]
-        columns = ["split", "target", "repertoires", *map(_SHOWN.__getitem__, names), "95% interval"]
-        shown = [
-            [
-                part,
-                target,
-                f"{values['n']:,}",
-                *(_format_number(values.get(name)) for name in names),
-                _format_limits(values),
-            ]
-            for part, target, values in rows
-        ]
-        metrics_table = render_table(columns, shown, [_draw_interval(values) for *_, values in rows])
-        controls = [(control, part) for part, _, values in rows for control in values.get("controls", [])]
-        control_rows = [
-            [control["control"], part, _format_number(control.get("auc", control.get("r2"))), _format_limits(control)]
-            for control, part in controls
-        ]
-        heads = ["control method (sees no amino acids)", "split", "AUC or r2", "95% interval"]
-        pictures = [_draw_interval(control) for control, _ in controls]
         warnings = [
             ("Warning" if caution["level"] == "warning" else "Note", show_parameters(caution["text"]))
             for caution in self.get("warnings", [])
         ]
-        return render_details(
-            "Metrics", warnings, metrics_table, *([render_table(heads, control_rows, pictures)] if control_rows else [])
-        )
+        return render_details("Metrics", warnings, _render_metrics(measured), *_render_controls(measured))
+
+
+class _Measured(NamedTuple):
+    """The metrics of a target in a part of the split."""
+
+    part: str
+    target: str
+    values: Mapping[str, Any]
+
+
+def _render_metrics(measured: Sequence[_Measured]) -> str:
+    """Return the table of metrics as HTML, with a picture of each interval."""
+    names = [name for name in _SHOWN if any(name in values for _, _, values in measured)]
+    rows = []
+    for part, target, values in measured:
+        numbers = [_format_number(values.get(name)) for name in names]
+        rows.append([part, target, f"{values['n']:,}", *numbers, _format_limits(values)])
+    headings = ["split", "target", "repertoires", *(_SHOWN[name] for name in names), "95% interval"]
+    return render_table(headings, rows, [_draw_interval(values) for _, _, values in measured])
+
+
+def _render_controls(measured: Sequence[_Measured]) -> list[str]:
+    """Return the table of the control methods as HTML; an empty list without any."""
+    rows, pictures = [], []
+    for part, _, values in measured:
+        for control in values.get("controls", []):
+            value = _format_number(control.get("auc", control.get("r2")))
+            rows.append([control["control"], part, value, _format_limits(control)])
+            pictures.append(_draw_interval(control))
+    headings = ["control method (sees no amino acids)", "split", "AUC or r2", "95% interval"]
+    return [render_table(headings, rows, pictures)] if rows else []
 
 
 def read_metrics(run: Path) -> dict[str, dict[str, dict[str, Any]]]:

@@ -269,21 +269,27 @@ def _find_overfitting_cautions(performance: Performance) -> Iterator[Caution]:
     )
     is_training, is_validation = performance.is_in("train"), performance.is_in("validation")
     for target, contrasts in performance.iterate_targets():
-        pairs = [
-            (contrast, contrast.measure_auc(is_training), contrast.measure_auc(is_validation)) for contrast in contrasts
-        ]
-        learned = {
-            contrast.positive: (training.value, validation.value)
-            for contrast, training, validation in pairs
-            if training and validation
-            if _is_overfitted(training.value, validation.value, training.low, 0.5, _GAP)
-        }
-        if learned:
-            of_target = f" of {target}={', '.join(learned)}" if len(contrasts) > 1 else contrasts[0].for_target
-            first, second = (", ".join(f"{aucs[i]:.3f}" for aucs in learned.values()) for i in range(2))
-            text = f"The AUC{of_target} is {first} on training and {second} on validation repertoires: {explanation}"
-            details = {"target": target, "classes": list(learned)}
-            yield Caution("warning", text, "history", "learned-by-heart", details)
+        training_aucs: dict[str, float] = {}  # of the classes that are overfitted
+        validation_aucs: dict[str, float] = {}
+        for contrast in contrasts:
+            training, validation = contrast.measure_auc(is_training), contrast.measure_auc(is_validation)
+            if not (training and validation):
+                continue
+            if _is_overfitted(training.value, validation.value, training.low, 0.5, _GAP):
+                training_aucs[contrast.positive] = training.value
+                validation_aucs[contrast.positive] = validation.value
+        if not training_aucs:
+            continue
+        of_target = f" of {target}={', '.join(training_aucs)}" if len(contrasts) > 1 else contrasts[0].for_target
+        on_training, on_validation = (
+            ", ".join(f"{auc:.3f}" for auc in aucs.values()) for aucs in (training_aucs, validation_aucs)
+        )
+        text = (
+            f"The AUC{of_target} is {on_training} on training and {on_validation} on validation repertoires: "
+            f"{explanation}"
+        )
+        details = {"target": target, "classes": list(training_aucs)}
+        yield Caution("warning", text, "history", "learned-by-heart", details)
     for numeric in performance.numeric_targets:
         yield from _find_overfitted_number_cautions(numeric, performance, explanation)
 

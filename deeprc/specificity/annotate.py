@@ -28,15 +28,17 @@ from deeprc.specificity.background import (
     draw_clone_background,
     estimate_match_rates,
 )
-from deeprc.specificity.databases import COLUMNS, normalise_calls, trim_conserved_residues
+from deeprc.specificity.databases import normalise_calls, trim_conserved_residues
 
 __all__ = ["ADDED_COLUMNS", "Annotation", "annotate_sequences"]
 
-ADDED_COLUMNS = ("specificity_match", "antigen_organism", "antigen", "epitope", "n_database_entries")
+_ANTIGEN_COLUMNS = ("antigen_organism", "antigen", "epitope")
+
+ADDED_COLUMNS = ("specificity_match", *_ANTIGEN_COLUMNS, "n_database_entries")
 """Columns that an annotated table has besides its own."""
 
 _SEQUENCE_COLUMNS = ("junction_aa", "cdr3_aa")
-_MATCHES = ("exact, same V", "exact", "one substitution, same V", "one substitution")
+_MATCHES = ("exact, same V", "exact", "one substitution, same V", "one substitution")  # from the best to the worst
 _LEVELS = {"exact": 1, "within_one": 3}
 """The largest index of `_MATCHES` that counts at each level at which organisms are compared."""
 
@@ -73,10 +75,7 @@ class Annotation:
         best = self.organisms.head(_MAX_NAMES).to_dict("records")
         if best and "p_exact" not in best[0]:
             lines += [f"exact matches of {row['antigen_organism']}: {row['n_exact']:,}" for row in best]
-            return [
-                *lines,
-                "No p-values, because they need the cohort: it says how many would match by chance",
-            ]
+            return [*lines, "No p-values, because they need the cohort: it says how many would match by chance"]
         return lines + [
             f"exact matches of {row['antigen_organism']}: {row['n_exact']:,} "
             f"({row['expected_exact']:.1f} expected by chance, p = {row['p_exact']:.2g}, q = {row['q_exact']:.2g})"
@@ -118,68 +117,80 @@ def annotate_sequences(
     InputError
         If the table has no such column, or if it has one of `ADDED_COLUMNS` already.
     """
+    sequences = _read_sequence_column(table)
+    is_valid = sequences["text"] != ""
+    receptors = sequences[is_valid].drop_duplicates(["text", "v_call"], ignore_index=True)
+    pairs = _match_entries(Sequences.encode(receptors["text"].tolist()), receptors["v_call"], database)
+    annotated = _add_columns(table, sequences, _describe_matches(pairs, receptors, database))
+    text_of_receptor, texts = pd.factorize(receptors["text"])  # a text counts once, whatever its V genes
+    text_pairs = pairs._replace(rows=text_of_receptor[pairs.rows])
+    organisms = _count_organisms(text_pairs, len(texts), database)
+    if cohort is not None and len(texts):
+        by_text = receptors.drop_duplicates("text", ignore_index=True)
+        organisms = _compare_with_chance(organisms, by_text, database, cohort)
+    return Annotation(annotated, organisms, len(np.unique(text_pairs.rows)), len(texts))
+
+
+def _read_sequence_column(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the sequence of each row of the table, in the same order.
+
+    The columns are `text`, without the conserved residues, `v_call` by IMGT's names, and `own`, the cell of the table.
+    A text that is not valid, and a V gene that is not known, are "".
+    """
     column = next((name for name in _SEQUENCE_COLUMNS if name in table), None)
     if column is None:
         found = join_names([str(name) for name in table], _MAX_SHOWN_COLUMNS)
         raise InputError(f"expected the column {' or '.join(_SEQUENCE_COLUMNS)}, found {found}")
-    taken = [name for name in ADDED_COLUMNS if name in table]
-    if taken:
-        raise InputError(f"has a column {taken[0]!r} already; was it annotated before?")
+    existing = [name for name in ADDED_COLUMNS if name in table]
+    if existing:
+        raise InputError(f"has a column {existing[0]!r} already; was it annotated before?")
     texts = trim_conserved_residues(table[column].fillna("").astype(str))
-    v_calls = (
-        normalise_calls(table["v_call"].fillna("").astype(str))
-        if "v_call" in table
-        else pd.Series("", index=table.index)
-    )
-    different = pd.DataFrame({"text": texts.to_numpy(), "v_call": v_calls.to_numpy(), "own": table[column].to_numpy()})
-    different = different[different["text"] != ""].drop_duplicates(["text", "v_call"], ignore_index=True)
-    pairs = _match_entries(Sequences.encode(different["text"].tolist()), different["v_call"], database)
-    described = _describe_matches(pairs, different, database)
-    keys = pd.DataFrame({"text": texts.to_numpy(), "v_call": v_calls.to_numpy()})
-    added = keys.merge(described, on=["text", "v_call"], how="left").set_index(table.index)
-    result = table.assign(**{name: added[name].fillna("") for name in ADDED_COLUMNS[:-1]})
-    result[ADDED_COLUMNS[-1]] = pd.to_numeric(added[ADDED_COLUMNS[-1]]).fillna(0).astype(np.int64)
-    index, names = pd.factorize(different["text"])  # a sequence counts once, whatever its V genes
-    by_text = pairs._replace(rows=index[pairs.rows])
-    organisms = _count_organisms(by_text, len(names), database)
-    if cohort is not None and len(names):
-        organisms = _compare_with_chance(
-            organisms, different.drop_duplicates("text", ignore_index=True), database, cohort
-        )
-    return Annotation(result, organisms, len(np.unique(by_text.rows)), len(names))
+    calls = table["v_call"] if "v_call" in table else pd.Series("", index=table.index)
+    v_calls = normalise_calls(calls.fillna("").astype(str))
+    return pd.DataFrame({"text": texts.to_numpy(), "v_call": v_calls.to_numpy(), "own": table[column].to_numpy()})
 
 
 def _match_entries(sequences: Sequences, v_calls: pd.Series, database: pd.DataFrame) -> _Pairs:
     """Return all pairs of sequences, (n,), and entries that differ in at most one residue."""
-    texts, first = np.unique(database["cdr3_aa"].to_numpy(str), return_inverse=True)
+    texts, text_of_entry = np.unique(database["cdr3_aa"].to_numpy(str), return_inverse=True)
     search = NeighbourSearch(CloneSet(Sequences.encode(texts.tolist())))
-    table = search.make_table(search.clones.sequences.arrays([]), np.ones(len(texts), bool))
-    matches = search.find(sequences.arrays([]), table, 0, len(sequences))
-    by_text = np.argsort(first, kind="stable")
-    bounds = np.concatenate([[0], np.cumsum(np.bincount(first, minlength=len(texts)))])
-    sizes = np.diff(bounds)[matches.clones]
-    found_index = np.repeat(np.arange(len(matches.rows)), sizes)
-    index_in_clone = np.arange(len(found_index)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    entries = by_text[bounds[matches.clones][found_index] + index_in_clone]
-    rows = matches.rows[found_index]
-    v_own, v_other = v_calls.to_numpy(object)[rows], database["v_call"].to_numpy(object)[entries]
-    has_same_v = (v_own == v_other) & (v_own != "")
-    return _Pairs(rows, entries, 2 * matches.mismatches[found_index] + ~has_same_v)
+    hash_table = search.make_table(search.clones.sequences.arrays([]), np.ones(len(texts), bool))
+    neighbours = search.find(sequences.arrays([]), hash_table, 0, len(sequences))
+    similar = pd.DataFrame({"row": neighbours.rows, "text": neighbours.clones, "mismatches": neighbours.mismatches})
+    entries = pd.DataFrame({"text": text_of_entry.ravel(), "entry": np.arange(len(database))})
+    pairs = similar.merge(entries, on="text")  # one pair for each entry with this text
+    v_calls_of_pairs = v_calls.to_numpy(object)[pairs["row"]]
+    has_same_v = (v_calls_of_pairs == database["v_call"].to_numpy(object)[pairs["entry"]]) & (v_calls_of_pairs != "")
+    matches = 2 * pairs["mismatches"].to_numpy() + ~has_same_v  # indices of `_MATCHES`
+    return _Pairs(pairs["row"].to_numpy(), pairs["entry"].to_numpy(), matches)
 
 
-def _describe_matches(pairs: _Pairs, different: pd.DataFrame, database: pd.DataFrame) -> pd.DataFrame:
-    """Return `text`, `v_call` and `ADDED_COLUMNS` of the sequences that match, from their best matches."""
+def _describe_matches(pairs: _Pairs, receptors: pd.DataFrame, database: pd.DataFrame) -> pd.DataFrame:
+    """Return `text`, `v_call` and `ADDED_COLUMNS` of the receptors that match, from their best matches."""
     frame = pd.DataFrame({"row": pairs.rows, "match": pairs.matches, "entry": pairs.entries})
     frame = frame[frame["match"] == frame.groupby("row")["match"].transform("min")]
-    frame = frame.join(database[list(COLUMNS[2:])], on="entry")
+    frame = frame.join(database[list(_ANTIGEN_COLUMNS)], on="entry")
     descriptions = []
     for row, matches in frame.groupby("row", sort=True):
-        names = {name: _join_names(matches[name]) for name in ADDED_COLUMNS[1:-1]}
-        match = _MATCHES[int(matches["match"].iloc[0])]
-        sequence = different.iloc[int(str(row))]
-        key = {"text": sequence["text"], "v_call": sequence["v_call"]}
-        descriptions.append({**key, "specificity_match": match, **names, ADDED_COLUMNS[-1]: len(matches)})
+        receptor = receptors.iloc[int(str(row))]
+        descriptions.append(
+            {
+                "text": receptor["text"],
+                "v_call": receptor["v_call"],
+                "specificity_match": _MATCHES[int(matches["match"].iloc[0])],
+                **{name: _join_names(matches[name]) for name in _ANTIGEN_COLUMNS},
+                "n_database_entries": len(matches),
+            }
+        )
     return pd.DataFrame(descriptions, columns=["text", "v_call", *ADDED_COLUMNS])
+
+
+def _add_columns(table: pd.DataFrame, sequences: pd.DataFrame, descriptions: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with `ADDED_COLUMNS`; they are "" and 0 for a row whose sequence matches nothing."""
+    added = sequences[["text", "v_call"]].merge(descriptions, on=["text", "v_call"], how="left").set_index(table.index)
+    texts = {name: added[name].fillna("") for name in ("specificity_match", *_ANTIGEN_COLUMNS)}
+    n_entries = pd.to_numeric(added["n_database_entries"]).fillna(0).astype(np.int64)
+    return table.assign(**texts, n_database_entries=n_entries)
 
 
 def _join_names(names: pd.Series) -> str:
@@ -203,22 +214,25 @@ def _count_organisms(pairs: _Pairs, n: int, database: pd.DataFrame) -> pd.DataFr
 
 
 def _compare_with_chance(
-    organisms: pd.DataFrame, different: pd.DataFrame, database: pd.DataFrame, cohort: RepertoireDataset
+    organisms: pd.DataFrame, receptors: pd.DataFrame, database: pd.DataFrame, cohort: RepertoireDataset
 ) -> pd.DataFrame:
-    """Return the organisms with the number expected by chance, p-values and q-values; the smallest p-values first."""
-    junctions = _list_possible_junctions(different)
+    """Return the organisms with the number expected by chance, p-values and q-values; the smallest p-values first.
+
+    The receptors have different texts.
+    """
+    junctions = _list_possible_junctions(receptors)
     background = draw_clone_background(cohort, without=list(junctions))
     names = organisms["antigen_organism"].tolist()
     pairs = _match_junctions(background.sequences, database)
-    organism_of = pd.Index(names).get_indexer(database["antigen_organism"].to_numpy(object))[pairs.entries]
-    table_strata, background_strata = _make_strata(different, junctions, background, cohort)
+    organism_of_pair = pd.Index(names).get_indexer(database["antigen_organism"].to_numpy(object))[pairs.entries]
+    receptor_strata, background_strata = _make_strata(receptors, junctions, background, cohort)
     n_tests = max(int((database["antigen_organism"].drop_duplicates() != "").sum()), 1)
     result = organisms
     for level, largest in _LEVELS.items():
-        counts = (pairs.matches <= largest) & (organism_of >= 0)
+        is_counted = (pairs.matches <= largest) & (organism_of_pair >= 0)
         hits = np.zeros((len(background.publicity), len(names)), np.bool_)
-        hits[pairs.rows[counts], organism_of[counts]] = True
-        rates = estimate_match_rates(table_strata, background_strata, hits)
+        hits[pairs.rows[is_counted], organism_of_pair[is_counted]] = True
+        rates = estimate_match_rates(receptor_strata, background_strata, hits)
         n_found = organisms[f"n_{level}"].tolist()
         p_values = np.array([compute_upper_tail(n, rates[:, i]) for i, n in enumerate(n_found)])
         q_values = adjust_by_benjamini_hochberg(p_values, n_tests)
@@ -228,35 +242,38 @@ def _compare_with_chance(
 
 
 def _make_strata(
-    different: pd.DataFrame, junctions: Mapping[str, int], background: BackgroundClones, cohort: RepertoireDataset
+    receptors: pd.DataFrame, junctions: Mapping[str, int], background: BackgroundClones, cohort: RepertoireDataset
 ) -> tuple[Strata, Strata]:
-    """Return the strata of the sequences of the table and of the clones of the background."""
-    owners = np.array(list(junctions.values()), np.int64)
+    """Return the strata of the receptors of the table and of the clones of the background."""
+    receptor_of_junction = np.array(list(junctions.values()), np.int64)
+    clones = CloneSet(Sequences.encode(list(junctions)))
     # of the whole container, as for the clones of the background
-    n_carriers = count_carrying_repertoires(cohort.whole(), CloneSet(Sequences.encode(list(junctions))), owners)
+    n_carriers = count_carrying_repertoires(cohort.whole(), clones, receptor_of_junction)
     calls = background.sequences.genes.get("v_call")
-    background_genes = [""] * len(background.publicity) if calls is None else list(calls.names())
-    table_genes = different["v_call"].tolist() if calls is not None else [""] * len(different)
-    codes = pd.factorize(np.array([*table_genes, *background_genes], object))[0].astype(np.int64)
-    lengths = np.asarray(different["text"].str.len(), np.int64)
+    if calls is None:
+        codes = np.zeros(len(receptors) + len(background.publicity), np.int64)
+    else:
+        names = np.array([*receptors["v_call"], *calls.names()], object)
+        codes = pd.factorize(names)[0].astype(np.int64)
+    lengths = np.asarray(receptors["text"].str.len(), np.int64)
     return (
-        Strata(codes[: len(table_genes)], lengths, classify_publicity(n_carriers)),
-        Strata(codes[len(table_genes) :], background.sequences.lengths - 2, background.publicity),
+        Strata(codes[: len(receptors)], lengths, classify_publicity(n_carriers)),
+        Strata(codes[len(receptors) :], background.sequences.lengths - 2, background.publicity),
     )
 
 
-def _list_possible_junctions(table: pd.DataFrame) -> dict[str, int]:
-    """Return every junction that a sequence of the table may have in a container, with the sequence's index.
+def _list_possible_junctions(receptors: pd.DataFrame) -> dict[str, int]:
+    """Return every junction that a receptor of the table may have in a container, with the receptor's index.
 
-    The text of a sequence lacks the conserved residues at both ends, C and F or W, so its junction may end in F or W.
+    The text of a receptor lacks the conserved residues at both ends, C and F or W, so its junction may end in F or W.
     """
-    row_of: dict[str, int] = {}
-    for row, (text, original) in enumerate(zip(table["text"], table["own"].astype(str), strict=True)):
-        row_of |= {f"C{text}F": row, f"C{text}W": row}
-        as_given = original.strip().upper()
+    index_of: dict[str, int] = {}
+    for index, (text, cell) in enumerate(zip(receptors["text"], receptors["own"].astype(str), strict=True)):
+        index_of |= {f"C{text}F": index, f"C{text}W": index}
+        as_given = cell.strip().upper()
         if as_given[1:-1] == text:
-            row_of[as_given] = row
-    return row_of
+            index_of[as_given] = index
+    return index_of
 
 
 def _match_junctions(sequences: Sequences, database: pd.DataFrame) -> _Pairs:

@@ -60,74 +60,70 @@ class _Chain:
 class _Format:
     """The columns of a database; a file has the first format whose `marks` are all among its columns."""
 
-    name: str
     marks: tuple[str, ...]
     chains: tuple[_Chain, ...]
-    epitope: tuple[str, ...] = ()
-    antigen: tuple[str, ...] = ()
-    organism: tuple[str, ...] = ()
+    epitope: tuple[str, ...]
+    antigen: tuple[str, ...]
+    organism: tuple[str, ...]
 
 
-def _make_iedb_chain(n: int) -> _Chain:
-    return _Chain(
-        (f"Chain {n} CDR3 Curated", f"Chain {n} CDR3 Calculated"),
-        (
-            *(f"Chain {n} {kind} V Gene" for kind in ("Curated", "Calculated")),
-            *(f"{kind} Chain {n} V Gene" for kind in ("Curated", "Calculated")),  # older exports
-        ),
-        (f"Chain {n} Organism IRI",),
+def _make_vdjdb_format(marks: tuple[str, ...], *chains: _Chain) -> _Format:
+    return _Format(
+        marks, chains, epitope=("antigen.epitope",), antigen=("antigen.gene",), organism=("antigen.species",)
     )
 
 
-_FORMATS = (
-    _Format(
-        "VDJdb",
-        ("cdr3", "antigen.epitope"),
-        (_Chain(("cdr3",), ("v.segm",), ("species",)),),
-        ("antigen.epitope",),
-        ("antigen.gene",),
-        ("antigen.species",),
-    ),
-    _Format(
-        "VDJdb",
-        ("cdr3.beta", "antigen.epitope"),
-        tuple(_Chain((f"cdr3.{name}",), (f"v.{name}",), ("species",)) for name in ("alpha", "beta")),
-        ("antigen.epitope",),
-        ("antigen.gene",),
-        ("antigen.species",),
-    ),
-    _Format(
-        "McPAS-TCR",
-        ("CDR3.beta.aa", "Pathology"),
-        (
-            _Chain(("CDR3.alpha.aa",), ("TRAV",), ("Species",)),
-            _Chain(("CDR3.beta.aa",), ("TRBV",), ("Species",)),
+def _make_iedb_chain(number: int) -> _Chain:
+    kinds = ("Curated", "Calculated")
+    return _Chain(
+        sequence=tuple(f"Chain {number} CDR3 {kind}" for kind in kinds),
+        v_call=(
+            *(f"Chain {number} {kind} V Gene" for kind in kinds),
+            *(f"{kind} Chain {number} V Gene" for kind in kinds),  # older exports
         ),
-        ("Epitope.peptide",),
-        ("Antigen.protein",),
-        ("Pathology",),
-    ),
-    _Format(
-        "IEDB",
-        ("Chain 2 CDR3 Curated",),
-        (_make_iedb_chain(1), _make_iedb_chain(2)),
-        ("Epitope Name", "Description"),
-        ("Epitope Source Molecule", "Antigen"),
-        ("Epitope Source Organism", "Organism"),
-    ),
-    *(
-        _Format(
-            "table",
-            (sequence, mark),
-            (_Chain((sequence,), ("v_call",), ("species", "organism")),),
-            ("epitope",),
-            ("antigen",),
-            ("antigen_organism",),
-        )
-        for sequence in ("junction_aa", "cdr3_aa")
-        for mark in ("antigen_organism", "antigen", "epitope")
-    ),
+        host=(f"Chain {number} Organism IRI",),
+    )
+
+
+def _make_own_format(sequence: str, mark: str) -> _Format:
+    return _Format(
+        marks=(sequence, mark),
+        chains=(_Chain((sequence,), ("v_call",), host=("species", "organism")),),
+        epitope=("epitope",),
+        antigen=("antigen",),
+        organism=("antigen_organism",),
+    )
+
+
+_VDJDB = _make_vdjdb_format(("cdr3", "antigen.epitope"), _Chain(("cdr3",), ("v.segm",), host=("species",)))
+_PAIRED_VDJDB = _make_vdjdb_format(
+    ("cdr3.beta", "antigen.epitope"),
+    _Chain(("cdr3.alpha",), ("v.alpha",), host=("species",)),
+    _Chain(("cdr3.beta",), ("v.beta",), host=("species",)),
 )
+_MCPAS = _Format(
+    marks=("CDR3.beta.aa", "Pathology"),
+    chains=(
+        _Chain(("CDR3.alpha.aa",), ("TRAV",), host=("Species",)),
+        _Chain(("CDR3.beta.aa",), ("TRBV",), host=("Species",)),
+    ),
+    epitope=("Epitope.peptide",),
+    antigen=("Antigen.protein",),
+    organism=("Pathology",),
+)
+_IEDB = _Format(
+    marks=("Chain 2 CDR3 Curated",),
+    chains=(_make_iedb_chain(1), _make_iedb_chain(2)),
+    epitope=("Epitope Name", "Description"),
+    antigen=("Epitope Source Molecule", "Antigen"),
+    organism=("Epitope Source Organism", "Organism"),
+)
+_OWN_FORMATS = [
+    _make_own_format(sequence, mark)
+    for sequence in ("junction_aa", "cdr3_aa")
+    for mark in ("antigen_organism", "antigen", "epitope")
+]
+_FORMATS = (_VDJDB, _PAIRED_VDJDB, _MCPAS, _IEDB, *_OWN_FORMATS)
 
 
 def read_database(path: str | Path, *, host: str | None = "human") -> pd.DataFrame:
@@ -212,29 +208,27 @@ def _read_table(path: Path) -> pd.DataFrame:
     header, text = read_text(path, _MAX_BYTES)
     is_tabs = header.delimiter == "\t"
     file = io.StringIO(text, newline="")
-    rows = csv.reader(file, delimiter=header.delimiter, quoting=csv.QUOTE_NONE if is_tabs else csv.QUOTE_MINIMAL)
+    reader = csv.reader(file, delimiter=header.delimiter, quoting=csv.QUOTE_NONE if is_tabs else csv.QUOTE_MINIMAL)
     names: list[str] = []
-    cells: list[list[str]] = []
+    rows: list[list[str]] = []
     try:
-        for row_number, row in enumerate(rows, start=header.n_comments + 1):
-            if not row:
+        for row_number, cells in enumerate(reader, start=header.n_comments + 1):
+            if not cells:
                 continue
             if not names:
                 names = list(header.columns)
-            elif not cells and _is_half_of_header(names):  # the IEDB's header has two rows
-                names = [
-                    f"{group} {name}".strip()
-                    for group, name in zip(names, _trim_row(path, row_number, row, names), strict=True)
-                ]
+                continue
+            row = _trim_row(path, row_number, cells, names)
+            if not rows and _is_half_of_header(names):  # the IEDB's header has two rows
+                names = [f"{group} {name}".strip() for group, name in zip(names, row, strict=True)]
             else:
-                cells.append(_trim_row(path, row_number, row, names))
+                rows.append(row)
     except csv.Error as error:
-        raise InputError(f"{path}: row {rows.line_num}: cannot be read as a table: {error}") from error
+        raise InputError(f"{path}: row {reader.line_num}: cannot be read as a table: {error}") from error
     if len(set(names)) < len(names):
         raise InputError(f"{path}: two columns are named {next(name for name in names if names.count(name) > 1)!r}")
-    columns = list(zip(*cells, strict=True)) if cells else [()] * len(names)
-    return pd.DataFrame({name: pd.Series(list(map(_strip_quotes, column)) if is_tabs else list(column), dtype=object)
-                         for name, column in zip(names, columns, strict=True)})  # fmt: skip
+    table = pd.DataFrame(rows, columns=names, dtype=object)
+    return table.map(_strip_quotes) if is_tabs else table
 
 
 def _is_half_of_header(names: Sequence[str]) -> bool:

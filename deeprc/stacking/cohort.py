@@ -157,19 +157,21 @@ def _find_parts(stack: Stack, dataset: RepertoireDataset) -> NDArray[np.object_]
 
 def _find_labels(stack: Stack, dataset: RepertoireDataset) -> pd.Series[Any]:
     """Return the label of each repertoire, (B,): 1 for the positive class, 0 for others, missing if it is unknown."""
-    labels = np.full(len(dataset), np.nan)
-    if stack.target_:  # otherwise the stack was fitted in Python, to labels without a name
-        try:
-            (task,) = parse_tasks([stack.target_], dataset.metadata, source=str(dataset.container.path))
-            if task.kind == "binary" and task.positive == stack.positive_class_:
-                labels = encode_labels([task], dataset.metadata)[:, 0]
-            else:
-                _logger.info(
-                    "The column 'label' stays empty: the positive class of %s is %r here, and %r for the stack",
-                    task.name,
-                    task.positive,
-                    stack.positive_class_,
-                )
-        except InputError as error:
-            _logger.info("The column 'label' stays empty: %s", error)
-    return pd.Series(labels, dtype="Float64").astype("Int64")
+    unknown = pd.Series(np.full(len(dataset), np.nan), dtype="Float64").astype("Int64")
+    if not stack.target_:  # the stack was fitted in Python, to labels without a name
+        return unknown
+    try:
+        (task,) = parse_tasks([stack.target_], dataset.metadata, source=str(dataset.container.path))
+        if task.kind == "binary" and task.positive == stack.positive_class_:
+            labels = encode_labels([task], dataset.metadata)[:, 0]
+            return pd.Series(labels, dtype="Float64").astype("Int64")
+    except InputError as error:
+        _logger.info("The column 'label' stays empty: %s", error)
+        return unknown
+    _logger.info(
+        "The column 'label' stays empty: the positive class of %s is %r here, and %r for the stack",
+        task.name,
+        task.positive,
+        stack.positive_class_,
+    )
+    return unknown

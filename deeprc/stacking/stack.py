@@ -189,60 +189,6 @@ class Stack(BinaryClassifier):
         fold_of[order] = self._assign_folds(X[order], positive[order], None if donors is None else donors[order])
         return fold_of
 
-    def _assign_folds(
-        self, X: RepertoireDataset, positive: NDArray[np.bool_], donors: NDArray[np.int64] | None
-    ) -> NDArray[np.int64]:
-        """Return the index of the fold of each repertoire, (B,): up to `n_folds` folds, each with both classes."""
-        label, digests = positive.astype(np.int64), digest_with_genes(X)
-        different = [len({digest for digest, y in zip(digests, label, strict=True) if y == c}) for c in (0, 1)]
-        if min(different) < _MIN_UNITS:
-            raise ValueError(
-                f"y: expected at least {_MIN_UNITS} different repertoires of each class, found {different}"
-            )
-        if donors is not None and len(np.unique(donors)) < _MIN_UNITS:
-            raise ValueError(f"groups: expected at least {_MIN_UNITS} donors, found {len(np.unique(donors))}")
-        for n_folds in range(self.n_folds, 1, -1):
-            fold_of = assign_grouped_folds(digests, label, n_folds, groups=donors)
-            if fold_of.any() and folds_have_both_classes(fold_of, label):
-                return fold_of
-        raise ValueError("groups: expected donors that can be divided into folds with both classes each")
-
-    def _fit_combination(self, scores: Floats, training: TrainingFolds) -> None:
-        """Learn the weights of the members from their cross-fitted scores, (B, M)."""
-        slopes = np.array([float(member.scores_are_log_odds) for member in self._members])
-        fitted = fit_combination(scores, training.y == 1, training.fold_of, slopes, training.donors)
-        self.combination_ = fitted.combination
-        self.member_names_ = np.array([member.name for member in self._members])
-        self.member_aucs_ = compute_fold_aucs(training.y, scores.T, training.fold_of)
-        self.auc_ = compute_fold_aucs(training.y, fitted.log_odds[None], training.fold_of).item()
-        self.importance_ = self.combination_.compute_variance_shares(scores)
-
-    def _make_methods(self) -> list[Method]:
-        """Return the members, unfitted, with the parameters of the stack."""
-        methods = []
-        for method in make_methods(self.members, preset=self.preset):
-            presets = method.estimator.get_params(deep=False)
-            changes: dict[str, Any] = {"seed": self.seed} if "seed" in presets else {}
-            if is_network(method.estimator):
-                changes["device"] = self.device
-                changes["overrides"] = {**(presets["overrides"] or {}), **(self.overrides or {})}
-                if self.config is not None:
-                    changes["config"] = self.config
-            methods.append(replace(method, estimator=apply_setting(method.estimator, changes)))
-        return methods
-
-    def _select_usable_methods(self, X: RepertoireDataset) -> list[Method]:
-        """Return the members that can be fitted to a cohort."""
-        methods = self._make_methods()
-        reasons = [_explain_unfit_method(method, X) for method in methods]
-        for method, reason in zip(methods, reasons, strict=True):
-            if reason:
-                _logger.info("the stack leaves out %s: %s", method.name, reason)
-        usable = [method for method, reason in zip(methods, reasons, strict=True) if not reason]
-        if not usable:
-            raise InputError(f"{X.container.path}: none of the members {', '.join(self.members)} can be fitted to it")
-        return usable
-
     def member_scores(self, X: RepertoireDataset) -> pd.DataFrame:
         """Return the score of each repertoire by each member: a row per repertoire, a column per member."""
         check_is_fitted(self)
@@ -291,6 +237,60 @@ class Stack(BinaryClassifier):
         check_is_fitted(self)
         return list(zip(self._members, self.importance_.tolist(), strict=True))
 
+    def _make_methods(self) -> list[Method]:
+        """Return the members, unfitted, with the parameters of the stack."""
+        methods = []
+        for method in make_methods(self.members, preset=self.preset):
+            presets = method.estimator.get_params(deep=False)
+            changes: dict[str, Any] = {"seed": self.seed} if "seed" in presets else {}
+            if is_network(method.estimator):
+                changes["device"] = self.device
+                changes["overrides"] = {**(presets["overrides"] or {}), **(self.overrides or {})}
+                if self.config is not None:
+                    changes["config"] = self.config
+            methods.append(replace(method, estimator=apply_setting(method.estimator, changes)))
+        return methods
+
+    def _select_usable_methods(self, X: RepertoireDataset) -> list[Method]:
+        """Return the members that can be fitted to a cohort."""
+        methods = self._make_methods()
+        reasons = [_explain_unfit_method(method, X) for method in methods]
+        for method, reason in zip(methods, reasons, strict=True):
+            if reason:
+                _logger.info("the stack leaves out %s: %s", method.name, reason)
+        usable = [method for method, reason in zip(methods, reasons, strict=True) if not reason]
+        if not usable:
+            raise InputError(f"{X.container.path}: none of the members {', '.join(self.members)} can be fitted to it")
+        return usable
+
+    def _assign_folds(
+        self, X: RepertoireDataset, positive: NDArray[np.bool_], donors: NDArray[np.int64] | None
+    ) -> NDArray[np.int64]:
+        """Return the index of the fold of each repertoire, (B,): up to `n_folds` folds, each with both classes."""
+        label, digests = positive.astype(np.int64), digest_with_genes(X)
+        different = [len({digest for digest, y in zip(digests, label, strict=True) if y == c}) for c in (0, 1)]
+        if min(different) < _MIN_UNITS:
+            raise ValueError(
+                f"y: expected at least {_MIN_UNITS} different repertoires of each class, found {different}"
+            )
+        if donors is not None and len(np.unique(donors)) < _MIN_UNITS:
+            raise ValueError(f"groups: expected at least {_MIN_UNITS} donors, found {len(np.unique(donors))}")
+        for n_folds in range(self.n_folds, 1, -1):
+            fold_of = assign_grouped_folds(digests, label, n_folds, groups=donors)
+            if fold_of.any() and folds_have_both_classes(fold_of, label):
+                return fold_of
+        raise ValueError("groups: expected donors that can be divided into folds with both classes each")
+
+    def _fit_combination(self, scores: Floats, training: TrainingFolds) -> None:
+        """Learn the weights of the members from their cross-fitted scores, (B, M)."""
+        slopes = np.array([float(member.scores_are_log_odds) for member in self._members])
+        fitted = fit_combination(scores, training.y == 1, training.fold_of, slopes, training.donors)
+        self.combination_ = fitted.combination
+        self.member_names_ = np.array([member.name for member in self._members])
+        self.member_aucs_ = compute_fold_aucs(training.y, scores.T, training.fold_of)
+        self.auc_ = compute_fold_aucs(training.y, fitted.log_odds[None], training.fold_of).item()
+        self.importance_ = self.combination_.compute_variance_shares(scores)
+
     def _score_repertoires(self, X: RepertoireDataset) -> Floats:
         return self.combination_.log_odds(self.member_scores(validate_dataset(X)).to_numpy())
 
@@ -311,12 +311,19 @@ class Stack(BinaryClassifier):
         self._members = restore_members(arrays, values["members_"]["value"])
         centres, scales, weights, intercept = (arrays[f"combination.{field.name}"] for field in fields(Combination))
         self.combination_ = Combination(centres, scales, weights, intercept.item())
-        shape = (len(self._members),)
-        per_member = (centres, scales, weights, self.member_names_, self.member_aucs_, self.importance_)
+        self._check_restored()
+
+    def _check_restored(self) -> None:
+        """Raise ValueError if the fitted attributes from a file do not fit together."""
+        combination, shape = self.combination_, (len(self._members),)
+        weights = (combination.centres, combination.scales, combination.weights)
+        per_member = (*weights, self.member_names_, self.member_aucs_, self.importance_)
         if any(array.shape != shape for array in per_member):
             raise ValueError(f"combination: expected weights of {len(self._members)} members")
-        finite = (centres, weights, intercept, self.member_aucs_, self.importance_, self.calibration_)
-        if not all(np.isfinite(array).all() for array in finite) or not (scales > 0).all() or not (weights >= 0).all():
+        measured = (self.member_aucs_, self.importance_, self.calibration_)
+        finite = (combination.centres, combination.weights, combination.intercept, *measured)
+        is_in_range = (combination.scales > 0).all() and (combination.weights >= 0).all()
+        if not all(np.isfinite(array).all() for array in finite) or not is_in_range:
             raise ValueError("combination: expected finite centres, scales above 0 and weights of at least 0")
         if self.classes_.shape != (2,) or self.calibration_.shape != (2,):
             raise ValueError("classes: expected two")

@@ -1,6 +1,6 @@
 """Convert the members of a stack to arrays and JSON values, and back.
 
-The classes of members are those of `deeprc.benchmarking.methods`: a file names a method, never code.
+The classes of members are those of `deeprc.benchmarking.registry`: a file names a method, never code.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.benchmarking.methods import import_estimator_class
+from deeprc.benchmarking.import_paths import import_estimator_class
 from deeprc.benchmarking.registry import METHODS
 from deeprc.documents import validate
 from deeprc.stacking.members import Member

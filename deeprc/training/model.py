@@ -26,18 +26,12 @@ from deeprc.documents import abbreviate, validate
 from deeprc.errors import InputError
 from deeprc.nn.batch import Collator
 from deeprc.nn.branches import BranchScores
-from deeprc.nn.contributions import (
-    OutputParts,
-    SequenceScores,
-    UnitConversion,
-    combine_parts,
-    combine_scores,
-    score_sequences,
-)
+from deeprc.nn.contributions import score_sequences
 from deeprc.nn.genes import GeneNames
 from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
 from deeprc.nn.pooled_values import PooledValueCache
+from deeprc.nn.sequence_scores import OutputParts, SequenceScores, UnitConversion, combine_parts, combine_scores
 from deeprc.progress import open_step
 from deeprc.task_labels import encode_labels
 from deeprc.tasks import Task
@@ -161,7 +155,7 @@ class Model(ABC):
         return self.combine_scores(scores)
 
     def combine_scores(self, scores: Sequence[SequenceScores]) -> SequenceScores:
-        """Return the scores of all members together from the scores of each; see `nn.contributions.combine_scores`."""
+        """Return the scores of all members together from those of each, see `nn.sequence_scores.combine_scores`."""
         return scores[0] if len(self.members) == 1 else combine_scores(scores, self.unit_conversion)
 
 

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from deeprc import ranks
 from deeprc.nn.inference import Inference
-from deeprc.nn.network import DeepRC, RunningStandardisation
+from deeprc.nn.network import DeepRC
+from deeprc.nn.standardisation import RunningStandardisation
 from deeprc.optimizers import LBFGS
 from deeprc.outputs import compute_multitask_loss
 from deeprc.progress import track

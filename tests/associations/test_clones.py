@@ -80,7 +80,7 @@ def test_without_group_by_each_repertoire_counts_and_a_note_says_so(cohort: Repe
     )
 
 
-def test_strata(cohort: RepertoireDataset) -> None:
+def test_strata_are_compared_separately_and_then_combined(cohort: RepertoireDataset) -> None:
     table = associate_clones(cohort, "status=ill", group_by="subject", stratify=["sex"], classes=["ill"]).table
     row = row_of(table, SIGNAL)
     donors = np.array([*range(N_DONORS), 42, 42])  # the last one is in both classes
@@ -165,7 +165,7 @@ def test_strata_of_one_class_and_missing_values_are_told_of(tmp_path: Path) -> N
         ({"n_permutations": 10**30}, f"`n_permutations={10**30}`: expected 0 to 1,000,000"),
     ],
 )
-def test_bad_parameters(cohort: RepertoireDataset, arguments: dict[str, object], message: str) -> None:
+def test_a_bad_parameter_is_named(cohort: RepertoireDataset, arguments: dict[str, object], message: str) -> None:
     with pytest.raises(InputError) as error:
         associate_clones(cohort, "status=ill", **arguments)  # type: ignore[arg-type]
     assert message in str(error.value)
@@ -189,7 +189,7 @@ def test_three_classes_are_each_compared_with_the_others(tmp_path: Path) -> None
     assert row["odds_ratio"] == np.inf
 
 
-def test_no_row_is_a_table_too(tmp_path: Path) -> None:
+def test_without_associated_clones_the_table_is_empty(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     dataset = write(tmp_path / "c.h5", [private(rng) for _ in range(6)], pd.DataFrame({"y": [0, 1] * 3}))
     found = associate_clones(dataset, "y")
@@ -249,7 +249,7 @@ def test_a_model_gives_generation_probabilities(monkeypatch: pytest.MonkeyPatch)
     assert compute_generation_probabilities(clones.assign(v_call="TRGV1")) is None
 
 
-def test_righor_itself() -> None:
+def test_a_usual_junction_is_more_probable_than_a_strange_one_for_righor() -> None:
     pytest.importorskip("righor")
     clones = pd.DataFrame(
         {"junction_aa": ["CASSLGGYEQYF", "CASSWWWWWWWWYEQYF"], "v_call": "TRBV7-9", "j_call": "TRBJ2-7"}

@@ -11,8 +11,9 @@ import pytest
 import yaml
 from sklearn.base import BaseEstimator
 
-from deeprc.benchmarking import methods
-from deeprc.benchmarking.methods import Method, choose_methods, import_estimator_class, list_search_presets
+from deeprc.benchmarking import import_paths, methods
+from deeprc.benchmarking.import_paths import import_estimator_class
+from deeprc.benchmarking.methods import Method, choose_methods, list_search_presets
 from deeprc.benchmarking.registry import METHODS, RegisteredMethod
 from deeprc.benchmarking.search import SearchSpace
 from deeprc.datasets.dataset import RepertoireDataset
@@ -30,7 +31,8 @@ def few(monkeypatch: pytest.MonkeyPatch, toys: ModuleType) -> None:
         "motif": RegisteredMethod("Motif", "toy_methods:Motif", kind="control"),
         "moon": RegisteredMethod("Moon", "toy_methods:NeedsMore"),
     }
-    monkeypatch.setattr(methods, "METHODS", known)
+    for module in (methods, import_paths):
+        monkeypatch.setattr(module, "METHODS", known)
 
 
 @pytest.fixture

@@ -17,9 +17,10 @@ from deeprc.benchmarking.result import BenchmarkResult
 from deeprc.benchmarking.tables import _format_duration, format_results_tsv, summarise_chosen_settings
 from deeprc.errors import use_parameter_renderer
 from deeprc.evaluation.caution import Caution
-from deeprc.evaluation.comparison import MethodInfo, compare, compute_fold_metrics, format_p_value
+from deeprc.evaluation.comparison import MethodInfo, compare, compute_fold_metrics
 from deeprc.evaluation.reliability import compute_calibration_error
 from deeprc.evaluation.scoring import MulticlassScoring, RegressionScoring
+from deeprc.evaluation.significance import format_p_value
 
 FEW = "The repertoires come from few donors, so this may be chance."
 METHODS = [
@@ -304,7 +305,7 @@ def test_markdown_escapes() -> None:
     ("seconds", "text"),
     [(0.04, "0.0 s"), (59.94, "59.9 s"), (59.96, "1 min 00 s"), (3599.4, "59 min 59 s"), (3599.6, "1 h 00 min")],
 )
-def test_durations(seconds: float, text: str) -> None:
+def test_durations_have_the_unit_that_fits(seconds: float, text: str) -> None:
     assert _format_duration(seconds) == text
 
 

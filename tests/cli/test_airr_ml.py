@@ -160,7 +160,7 @@ def test_messages_name_no_option_of_other_commands(
     assert not (tmp_path / "out").exists()
 
 
-def test_help(deeprc: Deeprc) -> None:
+def test_the_help_shows_the_challenges_options(deeprc: Deeprc) -> None:
     code, text, _ = deeprc("airr-ml", "--help")
     assert code == 0
     assert "--train_dir DIR --test_dirs DIR... --out_dir DIR" in text

@@ -12,7 +12,9 @@ from deeprc.datasets.dataset import RepertoireDataset
 OWN = "junction_aa\tv_call\tantigen_organism\nCASSF\t\tCMV\nCASSWF\t\tEBV\n"
 
 
-def test_command(tmp_path: Path, deeprc: Callable[..., tuple[int, str, str]], cohort: RepertoireDataset) -> None:
+def test_the_command_writes_both_tables(
+    tmp_path: Path, deeprc: Callable[..., tuple[int, str, str]], cohort: RepertoireDataset
+) -> None:
     (tmp_path / "own.tsv").write_text(OWN)
     (tmp_path / "table.tsv").write_text("junction_aa\tcount\tnote\nCASSF\t007\tNA\nCAWWWWF\t1\t\n")
     arguments = ["annotate", tmp_path / "table.tsv", "--database", tmp_path / "own.tsv", "-o", tmp_path / "out.tsv"]

@@ -12,7 +12,9 @@ from tests.toys.donor_clones import write_donor_cohort
 
 
 @pytest.mark.slow
-def test_command(tmp_path: Path, deeprc: Callable[..., tuple[int, str, str]]) -> None:
+def test_the_command_writes_the_table_and_the_figure(
+    tmp_path: Path, deeprc: Callable[..., tuple[int, str, str]]
+) -> None:
     cohort = write_donor_cohort(tmp_path / "cohort.h5")
     table, plot = tmp_path / "clones.tsv", tmp_path / "volcano.png"
     arguments = ["clones", cohort.container.path, "--target", "status=ill", "-o", table, "--plot", plot]

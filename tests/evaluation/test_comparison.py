@@ -18,13 +18,9 @@ from deeprc.evaluation.auc_comparison import (
     run_paired_auc_test,
 )
 from deeprc.evaluation.auc_intervals import compute_auc_interval
-from deeprc.evaluation.comparison import (
-    MethodInfo,
-    compare,
-    compute_fold_metrics,
-    find_comparison_cautions,
-    format_p_value,
-)
+from deeprc.evaluation.comparison import MethodInfo, compare, compute_fold_metrics
+from deeprc.evaluation.comparison_cautions import find_comparison_cautions
+from deeprc.evaluation.significance import format_p_value
 
 A, B = MethodInfo("a", "Method A"), MethodInfo("b", "Method B")
 CONTROL, TRUTH = MethodInfo("v", "V gene usage", "control"), MethodInfo("k", "Known motif", "truth")

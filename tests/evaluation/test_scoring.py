@@ -19,13 +19,8 @@ from deeprc.errors import InputError
 from deeprc.evaluation.auc_comparison import run_paired_error_test, run_paired_macro_auc_test
 from deeprc.evaluation.auc_intervals import compute_auc_interval
 from deeprc.evaluation.caution import read_cautions
-from deeprc.evaluation.comparison import (
-    MethodInfo,
-    compare,
-    compute_fold_metrics,
-    find_comparison_cautions,
-    validate_predictions,
-)
+from deeprc.evaluation.comparison import MethodInfo, compare, compute_fold_metrics, validate_predictions
+from deeprc.evaluation.comparison_cautions import find_comparison_cautions
 from deeprc.evaluation.curves import make_curves_table
 from deeprc.evaluation.scoring import BINARY, MulticlassScoring, RegressionScoring, choose_scoring
 from deeprc.evaluation.significance import FEW_IN_CLASS, are_few_repertoires, classify_difference

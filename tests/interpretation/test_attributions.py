@@ -156,7 +156,9 @@ def test_residues_and_kernels_of_a_trained_network_sum_to_the_change(
     assert np.abs(found.change - found.kernels.sum(axis=1)).sum() < 0.01 * np.abs(found.change).sum()
 
 
-def test_by_hand(model_factory: Callable[..., TrainedModel], cohort: RepertoireDataset) -> None:
+def test_one_kernel_of_one_residue_by_hand(
+    model_factory: Callable[..., TrainedModel], cohort: RepertoireDataset
+) -> None:
     """One kernel of one residue that sees W, a uniform attention, a linear output.
 
     The representation is SELU of the largest W feature: all of the change belongs to the first W of a sequence. In a
@@ -204,7 +206,7 @@ def test_kernels_of_uniform_attention_and_a_linear_output(
 
 
 @pytest.mark.parametrize(("name", "of"), [("two heads", "contribution"), ("two heads", "output"), ("lstm", "output")])
-def test_a_row_is_its_own(
+def test_attributions_of_a_sequence_do_not_depend_on_the_others(
     name: str,
     of: Of,
     stirred: Callable[[str], TrainedModel],
@@ -326,7 +328,7 @@ def test_hidden_residues_add_nothing(model_factory: Callable[..., TrainedModel],
     assert found.change[1] != 0
 
 
-def test_no_sequences(trained: Run, motif_cohort: RepertoireDataset) -> None:
+def test_no_sequences_have_empty_attributions(trained: Run, motif_cohort: RepertoireDataset) -> None:
     found = attribute(trained.model, motif_cohort, chosen(motif_cohort, {}))
     assert found.residues.shape == (0, 0)
     assert found.kernels.shape == (0, 16)
@@ -351,7 +353,7 @@ def test_progress_counts_different_sequences(
     ]
 
 
-def test_residue_frequencies(cohort: RepertoireDataset) -> None:
+def test_residue_frequencies_count_each_letter_of_all_sequences(cohort: RepertoireDataset) -> None:
     text = "".join("".join(repertoire.sequences.decode()) for repertoire in cohort[3:6])
     expected = [text.count(letter) / len(text) for letter in AMINO_ACIDS]
     np.testing.assert_allclose(residue_frequencies(cohort[3:6]), expected, rtol=1e-12)

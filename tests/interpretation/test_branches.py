@@ -14,7 +14,7 @@ from deeprc.interpretation.attention import attention_table, compute_attention
 from deeprc.interpretation.attributions import attribute
 from deeprc.interpretation.ranking import Ranking
 from deeprc.interpretation.survey import survey_cohort
-from deeprc.nn.contributions import OutputParts
+from deeprc.nn.sequence_scores import OutputParts
 from deeprc.runs.assess import assess_predictor
 from deeprc.runs.run import Run
 from deeprc.runs.variation import compute_variance_shares
@@ -86,7 +86,7 @@ def test_contributions_through_each_branch_by_hand(
     np.testing.assert_allclose(together.by_source["clones"][:, 0], expected)
 
 
-def test_some_of_the_scores(model: TrainedModel, cohort: RepertoireDataset) -> None:
+def test_some_scores_keep_their_parts_by_source(model: TrainedModel, cohort: RepertoireDataset) -> None:
     scores, rows = model.score_sequences(cohort, 1), np.array([5, 0, 20])
     some = scores.take(rows)
     np.testing.assert_array_equal(some.contributions, scores.contributions[rows])

@@ -105,7 +105,7 @@ def test_a_survey_in_shares_is_that_of_one_process(
     np.testing.assert_array_equal(found.residue_frequencies, expected.residue_frequencies)
     assert found.highest.keys() == expected.highest.keys()
     for name, highest in found.highest.items():
-        for own, other in zip(highest.sorted_scores(), expected.highest[name].sorted_scores(), strict=True):
+        for own, other in zip(highest.sort_scores(), expected.highest[name].sort_scores(), strict=True):
             np.testing.assert_array_equal(own, other)
 
 
@@ -142,7 +142,7 @@ def test_highest_scores_that_are_joined_are_those_of_all() -> None:
         for position, own in enumerate(scores[start : {0: 4, 4: 25, 25: 30}[start]]):
             part.add_candidates(position, own)
         joined.join(part, start)
-    for own, other in zip(joined.sorted_scores(), whole.sorted_scores(), strict=True):
+    for own, other in zip(joined.sort_scores(), whole.sort_scores(), strict=True):
         np.testing.assert_array_equal(own, other)
     assert joined.limit == np.sort(scores.ravel())[-100]
 

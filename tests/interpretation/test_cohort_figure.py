@@ -40,7 +40,7 @@ def cohort(tmp_path: Path) -> RepertoireDataset:
     return deeprc.open(tmp_path / "cohort.h5")
 
 
-def test_overlaps(cohort: RepertoireDataset) -> None:
+def test_an_overlap_is_the_shared_clones_over_the_mean_size(cohort: RepertoireDataset) -> None:
     ab, ac = 2 / 3, 1 / np.sqrt(6)
     expected = [[1, ab, ac, 0], [ab, 1, ac, 0], [ac, ac, 1, 0], [0, 0, 0, 1]]
     np.testing.assert_allclose(compute_clone_overlaps(cohort), expected)
@@ -75,7 +75,7 @@ def test_repertoires_that_do_not_differ_in_3_mers_are_at_the_origin(tmp_path: Pa
     np.testing.assert_array_equal(variance, [0, 0])
 
 
-def test_numbers_by_class(cohort: RepertoireDataset) -> None:
+def test_lengths_and_genes_are_shares_of_each_repertoire(cohort: RepertoireDataset) -> None:
     found, places = compute_cohort_numbers(cohort, "status=ill")
     assert found.classes == ["ill", "ill", "well", "well"]
     assert list(places) == ["well", "ill"]

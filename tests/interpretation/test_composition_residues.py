@@ -119,7 +119,9 @@ def test_a_family_that_counts_once_divides_its_part(
     np.testing.assert_allclose(together, (by_sequence + by_family) / 2, rtol=1e-9)
 
 
-def test_models_together(model: TrainedModel, plain: TrainedModel, cohort: RepertoireDataset) -> None:
+def test_an_ensemble_has_the_mean_of_its_models(
+    model: TrainedModel, plain: TrainedModel, cohort: RepertoireDataset
+) -> None:
     index, frequencies = SequenceIndex(np.array([3]), np.array([2])), residue_frequencies(cohort)
     both = attribute_composition(Ensemble.of([model, plain]), cohort, index, background=frequencies)
     alone = attribute_composition(model, cohort, index, background=frequencies)

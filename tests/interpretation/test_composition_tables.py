@@ -93,7 +93,7 @@ def test_few_k_mers_of_each_length_are_shown_and_more_can_be_saved(tmp_path: Pat
     sizes = [abs(float(row[2].value or 0)) for row in table.rows]
     assert sizes == sorted(sizes, reverse=True)
     assert table.download is not None
-    text = base64.b64decode(table.download[0].partition("base64,")[2]).decode()
+    text = base64.b64decode(table.download.address.partition("base64,")[2]).decode()
     saved = pd.read_csv(io.StringIO(text), sep="\t", keep_default_na=False)  # NA is a 2-mer
     assert saved.groupby(saved["feature"].str.len()).size()[[3, 4]].tolist() == [400, 400]
     assert table.caption.startswith(f"k-mers: 40 of {len(saved):,}, largest effect first")

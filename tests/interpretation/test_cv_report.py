@@ -82,7 +82,7 @@ def test_a_repertoire_without_a_label_of_a_multiclass_target_has_no_class() -> N
 
 @pytest.mark.long
 @pytest.mark.usefixtures("no_figures")
-def test_motifs_over_the_runs(folder: Path, tmp_path: Path) -> None:
+def test_the_page_counts_the_runs_that_found_a_motif(folder: Path, tmp_path: Path) -> None:
     copy, page = tmp_path / "copy", tmp_path / "report.html"
     shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("runs"))
     deeprc.report(copy, output=page)

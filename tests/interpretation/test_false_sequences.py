@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from deeprc.cli import main
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.donors import DonorColumn
-from deeprc.interpretation.attention import best_sequences, iterate_attention
+from deeprc.interpretation.attention import iterate_attention
+from deeprc.interpretation.cohort_ranking import best_sequences
 from deeprc.interpretation.directions import find_direction
 from deeprc.interpretation.false_sequences import FalseDiscoveryReference, HighestScores
 from deeprc.interpretation.ranking import Ranking
@@ -49,7 +50,7 @@ def scored(
         highest.add_candidates(position, scores[position])
     best = np.argsort(-scores.ravel(), kind="stable")[:n]
     reference = FalseDiscoveryReference(own, np.ones(B, bool), new, np.full(B, N), donors)
-    q = reference.q_values(highest, scores.ravel()[best], best // N)
+    q = reference.compute_q_values(highest, scores.ravel()[best], best // N)
     return Scored(q, is_true.ravel()[best], new[best // N], own[best // N])
 
 
@@ -96,8 +97,8 @@ def test_rates_by_hand() -> None:
     own, new = np.array([True, False] * 2), np.array([True, True, False, False])
     reference = FalseDiscoveryReference(own, np.ones(4, bool), new, np.full(4, 100), np.arange(4))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FalseDiscoveryReference, "test", lambda *_, **__: 0.01)
-        q = reference.q_values(highest, np.full(4, 2.0), np.arange(4))
+        patch.setattr(FalseDiscoveryReference, "compute_p_value", lambda *_, **__: 0.01)
+        q = reference.compute_q_values(highest, np.full(4, 2.0), np.arange(4))
     true = 20 - 5 - 2  # the 1 that keeps a bin from being certain, in both bins
     np.testing.assert_allclose(q, [1 - true / 20, 1, 1 - true / 40, 1])
 
@@ -124,9 +125,9 @@ def test_the_rate_of_a_single_highest_sequence_by_hand(n_others: int, expected: 
         own, np.ones(6, bool), new, np.array([100, 100, 400, 400, 400, 400]), np.arange(6)
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FalseDiscoveryReference, "test", lambda *_, **__: 0.01)
-        (alone,) = reference.q_values(highest, np.array([3.0]), np.array([2]))
-        both = reference.q_values(highest, np.array([3.0, 2.0]), np.array([2, 4]))
+        patch.setattr(FalseDiscoveryReference, "compute_p_value", lambda *_, **__: 0.01)
+        (alone,) = reference.compute_q_values(highest, np.array([3.0]), np.array([2]))
+        both = reference.compute_q_values(highest, np.array([3.0, 2.0]), np.array([2, 4]))
     assert alone == pytest.approx(expected)
     assert both[0] == alone
     assert n_others == 0 or both[1] == alone
@@ -151,7 +152,9 @@ def test_equal_scores_do_not_favour_the_first_class(n_levels: int, is_sorted: bo
         for position in range(40):
             highest.add_candidates(position, np.round(rng.normal(size=500) * n_levels) / n_levels)
         everyone = np.ones(40, bool)
-        found.append(FalseDiscoveryReference(own, everyone, everyone, np.full(40, 500), np.arange(40)).test(highest))
+        found.append(
+            FalseDiscoveryReference(own, everyone, everyone, np.full(40, 500), np.arange(40)).compute_p_value(highest)
+        )
     assert np.mean(np.array(found) <= 0.05) <= 0.2
     assert np.median(found) > 0.2
 
@@ -167,8 +170,8 @@ def test_one_class_alone_is_no_evidence() -> None:
     highest = HighestScores()
     highest.add_candidates(0, np.arange(50.0))
     only = FalseDiscoveryReference(np.ones(2, bool), np.ones(2, bool), np.ones(2, bool), np.full(2, 50), np.arange(2))
-    assert only.test(highest) == 1
-    assert only.q_values(highest, np.array([49.0]), np.array([0])).tolist() == [1.0]
+    assert only.compute_p_value(highest) == 1
+    assert only.compute_q_values(highest, np.array([49.0]), np.array([0])).tolist() == [1.0]
 
 
 def test_the_highest_scores_are_kept() -> None:
@@ -176,7 +179,7 @@ def test_the_highest_scores_are_kept() -> None:
     scores, highest = rng.normal(size=(30, 50)), HighestScores(100)
     for position, own in enumerate(scores):
         highest.add_candidates(position, own)
-    kept, positions = highest.sorted_scores()
+    kept, positions = highest.sort_scores()
     best = np.argsort(-scores.ravel())[:100]
     np.testing.assert_array_equal(kept, scores.ravel()[best])
     np.testing.assert_array_equal(positions, best // 50)

@@ -142,7 +142,7 @@ def test_the_target_must_be_said_where_there_are_several() -> None:
     assert draw_regression_figure(predictions).axes  # only one target is a number
 
 
-def test_calibration_figure() -> None:
+def test_the_calibration_figure_says_the_brier_score() -> None:
     predictions = some_predictions()
     upper, lower = draw_calibration_figure(predictions).axes
     label, probability = known(predictions, "test")

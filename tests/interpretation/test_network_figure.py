@@ -18,7 +18,7 @@ def texts_of(config: NetworkConfig, branches: dict[str, list[str]], n_tasks: int
     return "\n".join(text.get_text() for text in axis.texts)
 
 
-def test_the_default_network() -> None:
+def test_the_figure_names_the_parts_of_the_default_network() -> None:
     text = texts_of(NetworkConfig(), {"composition": ["k-mers", "counts"], "clones": []})
     for part in (
         "32 kernels of 9 residues",
@@ -32,7 +32,7 @@ def test_the_default_network() -> None:
     assert "V and J gene" not in text
 
 
-def test_other_networks() -> None:
+def test_the_figure_names_other_encoders_genes_heads_and_layers() -> None:
     config = NetworkConfig(
         embedding="lstm", gene_units=4, n_heads=3, n_key_layers=0, learn_beta=True, n_output_layers=2, abundance="log"
     )

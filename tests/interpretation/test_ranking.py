@@ -10,7 +10,8 @@ import pytest
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.interpretation import ranking
-from deeprc.interpretation.attention import best_sequences, compute_attention, iterate_attention
+from deeprc.interpretation.attention import compute_attention, iterate_attention
+from deeprc.interpretation.cohort_ranking import best_sequences
 from deeprc.interpretation.column_tables import Columns, take_rows
 from deeprc.interpretation.ranking import BestRows, Ranking, witness_ranking
 from deeprc.runs.run import Run

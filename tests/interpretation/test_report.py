@@ -288,7 +288,9 @@ def test_text_of_users_is_harmless(tmp_path: Path, run_factory: Callable[..., Ru
 
 
 @pytest.mark.slow
-def test_several_targets(tmp_path: Path, cohort: RepertoireDataset, run_factory: Callable[..., Run]) -> None:
+def test_each_target_has_its_own_metrics(
+    tmp_path: Path, cohort: RepertoireDataset, run_factory: Callable[..., Run]
+) -> None:
     targets = ("grade:multiclass", "age:regression")
     run = run_factory(cohort, "n_updates=20", "n_kernels=4", "kernel_size=4", targets=targets)
     write_report(run, cohort, tmp_path / "report.html", top=20)
@@ -394,7 +396,7 @@ def compared(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.mark.slow
-def test_benchmark(compared: Path, tmp_path: Path) -> None:
+def test_the_report_of_a_benchmark_has_the_numbers_of_its_files(compared: Path, tmp_path: Path) -> None:
     write_benchmark_report(compared, tmp_path / "report.html")
     page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
     check_soundness(page)
@@ -450,7 +452,7 @@ def test_benchmark_that_has_not_ended(compared: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "report.html").exists()
 
 
-def test_command(
+def test_the_command_refuses_what_has_no_report_and_opens_the_page(
     compared: Path,
     trained: Run,
     tmp_path: Path,

@@ -28,7 +28,7 @@ pytest.importorskip("logomaker")
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_figures")
-def test_known_antigens(
+def test_the_page_names_the_antigens_of_matching_sequences(
     cohort_factory: Callable[..., RepertoireDataset], run_factory: Callable[..., Run], tmp_path: Path
 ) -> None:
     cohort = cohort_factory(20, 40, seed=3)

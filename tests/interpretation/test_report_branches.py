@@ -151,7 +151,7 @@ def test_one_clone_of_each_cluster_is_shown() -> None:
     ]
 
 
-def test_clones_of_each_model(trained: Run) -> None:
+def test_each_model_has_a_table_of_its_stored_clones(trained: Run) -> None:
     tasks = (*trained.tasks, Task("grade", "grade", "multiclass", ("high", "low")))
     first = replace(with_branches(trained.model, Clones("KY", [-0.5, 1.0, -1.0])), tasks=tasks)
     (table,) = make_clone_tables(Ensemble(tasks, (first, replace(trained.model, tasks=tasks))))

@@ -148,7 +148,7 @@ def test_numbers_sort_as_numbers_and_missing_values_last(page: Page) -> None:
         )
 
 
-def test_searches(page: Page) -> None:
+def test_the_search_box_keeps_the_rows_that_match(page: Page) -> None:
     search = page.get_by_label("Search sequences, genes, repertoires").first
     status = page.locator(f"{TABLE} [role=status]")
     assert status.inner_text() == "40 rows"
@@ -273,7 +273,7 @@ CONTRAST = """() => {
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_colours(browser: Any, path: Path, scheme: str) -> None:
+def test_texts_can_be_read_in_light_and_dark_mode(browser: Any, path: Path, scheme: str) -> None:
     opened = Opened(browser, path, color_scheme=scheme)
     ground = "getComputedStyle(document.documentElement).backgroundColor"
     shade = opened.page.evaluate(ground + ".match(/[0-9]+/g).map(Number)")

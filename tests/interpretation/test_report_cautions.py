@@ -19,7 +19,7 @@ from deeprc.evaluation.metrics import compute_macro_auc
 from deeprc.evaluation.strata import StratifiedAuc
 from deeprc.interpretation.report.cautions import _warn_of_broad_attention, collect_cautions
 from deeprc.interpretation.report.summary import _describe_auc, _format_question
-from deeprc.nn.contributions import OutputParts
+from deeprc.nn.sequence_scores import OutputParts
 from deeprc.runs.assess import Assessment, assess_outputs
 from deeprc.runs.controls import compare_controls
 from deeprc.runs.model_cautions import UNUSED_ATTENTION
@@ -113,7 +113,7 @@ def test_the_warning_within_values_knows_the_adjustment() -> None:
     assert adjusted.text.endswith("learned 'site' instead of the target, although training was adjusted for it.")
 
 
-def test_few_repertoires(trained: Run) -> None:
+def test_few_test_repertoires_are_warned_of_with_the_interval(trained: Run) -> None:
     (text,) = _texts(trained, _splits(8))
     low, _ = compute_auc_interval(1.0, 8, 8)
     few = "Only 8 test repertoires of the smaller class. With so few, the AUC may be anything"
@@ -377,7 +377,9 @@ def test_a_number_on_few_repertoires_is_warned_of() -> None:
 
 
 @pytest.mark.slow
-def test_controls_of_a_number(cohort: RepertoireDataset, run_factory: Callable[..., Run], tmp_path: Path) -> None:
+def test_the_sheet_control_of_a_number_leaves_out_columns_like_it(
+    cohort: RepertoireDataset, run_factory: Callable[..., Run], tmp_path: Path
+) -> None:
     """Status and grade say the age; the ward says it of all but the first repertoire."""
     path = tmp_path / "cohort.h5"
     shutil.copy(cohort.container.path, path)

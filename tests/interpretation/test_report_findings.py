@@ -182,7 +182,7 @@ def test_labels_that_a_model_does_not_know_are_told_once(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_figures")
-def test_the_page_shows_them(
+def test_the_page_shows_groups_and_carriers(
     contaminated: RepertoireDataset, run_factory: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = run_factory(contaminated, "n_updates=10", "n_kernels=4", "kernel_size=4")

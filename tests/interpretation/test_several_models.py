@@ -99,7 +99,7 @@ def test_residues_add_the_mean_of_what_they_add_in_each_model(
         np.testing.assert_allclose(together.kernels[:, 8:], own[1].kernels / 2)
 
 
-def test_a_survey_by_several(ensemble: Ensemble, cohort: RepertoireDataset) -> None:
+def test_a_survey_by_several_models_has_the_heads_of_all(ensemble: Ensemble, cohort: RepertoireDataset) -> None:
     found = survey_cohort(ensemble, cohort, top=10)
     np.testing.assert_allclose(found.outputs.outputs, ensemble.compute_outputs(cohort).numpy(), rtol=1e-4, atol=1e-5)
     assert len(found.heads) == 3 * len(cohort)

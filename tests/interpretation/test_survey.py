@@ -9,7 +9,8 @@ import pytest
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.interpretation.attention import best_sequences, compute_attention, iterate_attention
+from deeprc.interpretation.attention import compute_attention, iterate_attention
+from deeprc.interpretation.cohort_ranking import best_sequences
 from deeprc.interpretation.directions import find_direction, list_directions
 from deeprc.interpretation.ranking import Ranking
 from deeprc.interpretation.survey import Survey, survey_cohort

@@ -13,9 +13,10 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.known_repertoires import identify_repertoires
 from deeprc.nn.batch import Collator
 from deeprc.nn.branches import Branch, BranchScores
-from deeprc.nn.contributions import UnitConversion, combine_scores, score_sequences
+from deeprc.nn.contributions import score_sequences
 from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
+from deeprc.nn.sequence_scores import UnitConversion, combine_scores
 from tests.conftest import write_cohort
 from tests.nn.share_branch import ShareBranch
 from tests.toys.gene_repertoires import write_genes

@@ -23,7 +23,7 @@ def test_positional_features_sum_to_one_inside_and_zero_outside() -> None:
     assert features.max() <= 1
 
 
-def test_abundance_scale() -> None:
+def test_the_abundance_scale_of_each_mode() -> None:
     counts = torch.tensor([0, 1, 2, 100])
     np.testing.assert_allclose(compute_abundance_scale(counts, "log"), [0, 0, np.log(2), np.log(100)], rtol=1e-6)
     np.testing.assert_allclose(

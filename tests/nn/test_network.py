@@ -9,8 +9,8 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn import Collator, DeepRC, inference
 from deeprc.nn.inference import Inference
 from deeprc.nn.motif_convolution import motif_convolution
-from deeprc.nn.network import RunningStandardisation
 from deeprc.nn.sampling import select_top_rows
+from deeprc.nn.standardisation import RunningStandardisation
 
 
 @pytest.fixture

@@ -180,7 +180,7 @@ def test_the_warning_within_values_knows_the_adjustment() -> None:
     assert adjusted.text.endswith("learned 'site' instead of the target, although training was adjusted for it.")
 
 
-def test_the_page_shows_them(at_random: CrossValidation, left_out: CrossValidation, tmp_path: Path) -> None:
+def test_the_page_shows_the_controls(at_random: CrossValidation, left_out: CrossValidation, tmp_path: Path) -> None:
     pages = []
     for found in (at_random, left_out):
         write_any_report(found.path, output=tmp_path / "page.html")

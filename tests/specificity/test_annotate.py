@@ -101,7 +101,7 @@ def test_the_probability_of_at_least_n_events() -> None:
     )  # 1e-9: no cancellation
 
 
-def test_classes_of_publicity() -> None:
+def test_publicity_rises_with_each_doubling_of_carriers() -> None:
     assert classify_publicity(np.array([0, 1, 2, 3, 4, 5, 8, 9])).tolist() == [0, 0, 1, 2, 2, 3, 3, 4]
 
 

@@ -98,30 +98,35 @@ def _serialise_element(element: ElementTree.Element, prefix: str, used: set[str]
     tag = element.tag.removeprefix(_SVG)
     if tag in _DROPPED:
         return ""
-    attributes = []
-    for key, value in element.attrib.items():
-        if key == "id":
-            if value not in used:
-                continue
-            value = f"{prefix}-{value}"
-        elif key in (_HREF, "href"):
-            key, value = "href", f"#{prefix}-{value.removeprefix('#')}" if value.startswith("#") else value
-        elif key == "style":
-            value = _apply_page_theme(value)
-        elif key.startswith("{"):
-            continue
-        elif key in _NUMBERS and "scale" not in value and "matrix" not in value:
-            value = _LONG.sub(lambda match: f"{float(match.group()):.2f}".rstrip("0").rstrip("."), value)
-        value = _REFERENCE.sub(rf"url(#{prefix}-\1)", value)
-        attributes.append(f' {key}="{_escape_text(value)}"')
+    attributes = _serialise_attributes(element, prefix, used)
     content = "".join(_serialise_element(child, prefix, used) for child in element)
     inner = _escape_text((element.text or "").strip()) if tag in ("text", "tspan") else ""
     if not (content or inner or attributes) or (tag in ("g", "defs") and not content):
         return ""
     if tag == "g" and not attributes:
         return content
-    start = f"<{tag}{''.join(attributes)}"
+    start = f"<{tag}{attributes}"
     return f"{start}>{inner}{content}</{tag}>" if content or inner else f"{start}/>"
+
+
+def _serialise_attributes(element: ElementTree.Element, prefix: str, used: set[str]) -> str:
+    """Return the attributes of an element as text, without ids to which nothing refers, and without namespaces."""
+    attributes = []
+    for key, value in element.attrib.items():
+        if (key == "id" and value not in used) or (key.startswith("{") and key != _HREF):
+            continue
+        if key == "id":
+            value = f"{prefix}-{value}"
+        elif key in (_HREF, "href"):
+            key = "href"
+            value = f"#{prefix}-{value.removeprefix('#')}" if value.startswith("#") else value
+        elif key == "style":
+            value = _apply_page_theme(value)
+        elif key in _NUMBERS and "scale" not in value and "matrix" not in value:
+            value = _LONG.sub(lambda match: f"{float(match.group()):.2f}".rstrip("0").rstrip("."), value)
+        value = _REFERENCE.sub(rf"url(#{prefix}-\1)", value)
+        attributes.append(f' {key}="{_escape_text(value)}"')
+    return "".join(attributes)
 
 
 def _apply_page_theme(style: str) -> str:

@@ -27,11 +27,11 @@ from deeprc.interpretation.motifs.matrices import (
     find_windows,
 )
 from deeprc.interpretation.motifs.patterns import ANY, LONGEST, Masks, format_pattern
-from deeprc.interpretation.motifs.search import SIGNIFICANT, score_pattern, search_windows
+from deeprc.interpretation.motifs.search import SIGNIFICANT, Candidate, score_pattern, search_windows
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.training.model import Model
 
-__all__ = ["FoundPattern", "SearchData", "collect_search_data", "find_patterns", "make_matrix"]
+__all__ = ["FoundPattern", "SearchData", "collect_search_data", "find_patterns"]
 
 _SPAN = 9  # largest span of a pattern if the encoder has no kernels
 _SEARCHED = 2  # number of patterns to search for each wanted motif, because some are similar
@@ -76,14 +76,37 @@ class FoundPattern(NamedTuple):
         Logarithm of its corrected p-value, see `score_pattern`.
     sources
         What found it: windows of attributions, or kernels.
-    extended
-        The pattern with all positions of its logo.
+    matrix
+        Matrix of the windows of the attended sequences, with informative positions beside the pattern.
+    start
+        Position of the matrix at which the pattern begins.
     """
 
     masks: Masks
     score: float
     sources: tuple[Source, ...]
-    extended: Masks
+    matrix: PositionFrequencyMatrix
+    start: int
+
+    @classmethod
+    def of(cls, data: SearchData, candidate: Candidate, source: Source) -> FoundPattern:
+        """Return a pattern that a source has found, with its matrix."""
+        masks = candidate.masks
+        windows = find_windows(data.samples, masks, data.residues)
+        matrix = align_windows(data.samples, windows, _FLANK, len(masks) + _FLANK)
+        is_shown = compute_information(matrix).sum(axis=1) >= _MIN_INFORMATION
+        is_shown[_FLANK : _FLANK + len(masks)] = True
+        positions = np.flatnonzero(is_shown)
+        part = slice(positions[0], positions[-1] + 1)
+        shown = PositionFrequencyMatrix(matrix.counts[part], matrix.expected[part])
+        return cls(masks, candidate.score, (source,), shown, _FLANK - int(positions[0]))
+
+    @property
+    def extended(self) -> Masks:
+        """The pattern with all positions of the matrix; those beside the pattern accept any residue."""
+        extended = np.full(len(self.matrix.counts), ANY, self.masks.dtype)
+        extended[self.start : self.start + len(self.masks)] = self.masks
+        return extended
 
 
 def collect_search_data(
@@ -113,13 +136,7 @@ def collect_search_data(
 def find_patterns(model: Model, dataset: RepertoireDataset, data: SearchData, max_patterns: int) -> list[FoundPattern]:
     """Return the patterns that are motifs, most significant first, before their carriers are counted."""
     patterns = [*_search_windows(model, data, max_patterns), *_search_kernels(model, dataset, data)]
-    matrices = [make_matrix(data, pattern.masks) for pattern in patterns]
-    extended = [
-        pattern._replace(extended=_extend_to_matrix(pattern.masks, *matrix_and_start))
-        for pattern, matrix_and_start in zip(patterns, matrices, strict=True)
-    ]
-    representatives = _select_representatives(extended, [matrix for matrix, _ in matrices])
-    return _select_independent(data.samples, representatives)[:max_patterns]
+    return _select_independent(data.samples, _select_representatives(patterns))[:max_patterns]
 
 
 def _search_windows(model: Model, data: SearchData, max_patterns: int) -> list[FoundPattern]:
@@ -131,10 +148,9 @@ def _search_windows(model: Model, data: SearchData, max_patterns: int) -> list[F
         span=min(max(spans), LONGEST),  # p-values are corrected for patterns up to this length
         max_patterns=_SEARCHED * max_patterns,
     )
-    return [
-        FoundPattern(pattern.masks, score_pattern(data.samples, pattern.masks), (Source(),), pattern.masks)
-        for pattern in windows
-    ]
+    # their scores are those after earlier patterns were erased
+    rescored = [Candidate(pattern.masks, score_pattern(data.samples, pattern.masks)) for pattern in windows]
+    return [FoundPattern.of(data, candidate, Source()) for candidate in rescored]
 
 
 def _search_kernels(model: Model, dataset: RepertoireDataset, data: SearchData) -> list[FoundPattern]:
@@ -147,34 +163,14 @@ def _search_kernels(model: Model, dataset: RepertoireDataset, data: SearchData) 
         searched = (data.sequences, data.samples, data.residues, attributions)
         for kernel, pattern in search_kernels(member.make_inference(dataset), *searched):
             source = Source(kernel, number if len(model.members) > 1 else 0)
-            patterns.append(FoundPattern(pattern.masks, pattern.score, (source,), pattern.masks))
+            patterns.append(FoundPattern.of(data, pattern, source))
         first = stop
     return patterns
 
 
-def make_matrix(data: SearchData, masks: Masks) -> tuple[PositionFrequencyMatrix, int]:
-    """Return the matrix of a pattern's windows, with informative positions beside it, and the start of the pattern."""
-    windows = find_windows(data.samples, masks, data.residues)
-    matrix = align_windows(data.samples, windows, _FLANK, len(masks) + _FLANK)
-    is_informative = compute_information(matrix).sum(axis=1) >= _MIN_INFORMATION
-    is_informative[_FLANK : _FLANK + len(masks)] = True
-    positions = np.flatnonzero(is_informative)
-    part = slice(positions[0], positions[-1] + 1)
-    return PositionFrequencyMatrix(matrix.counts[part], matrix.expected[part]), _FLANK - int(positions[0])
-
-
-def _extend_to_matrix(masks: Masks, matrix: PositionFrequencyMatrix, start: int) -> Masks:
-    """Return a pattern with all positions of its matrix; those beside the pattern accept any residue."""
-    extended = np.full(len(matrix.counts), ANY, masks.dtype)
-    extended[start : start + len(masks)] = masks
-    return extended
-
-
-def _select_representatives(
-    patterns: Sequence[FoundPattern], matrices: Sequence[PositionFrequencyMatrix]
-) -> list[FoundPattern]:
+def _select_representatives(patterns: Sequence[FoundPattern]) -> list[FoundPattern]:
     """Return the most significant pattern of each cluster, with the sources of all its patterns, best first."""
-    clusters = cluster_motifs([compute_information(matrix) for matrix in matrices])
+    clusters = cluster_motifs([compute_information(pattern.matrix) for pattern in patterns])
     representatives = []
     for cluster in np.unique(clusters):
         members = [pattern for pattern, index in zip(patterns, clusters, strict=True) if index == cluster]

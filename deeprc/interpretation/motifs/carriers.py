@@ -21,17 +21,15 @@ from deeprc.interpretation.motifs.donor_tests import (
 )
 from deeprc.interpretation.motifs.matching import count_pattern_carriers
 from deeprc.interpretation.motifs.patterns import Masks
-from deeprc.outputs import get_output_slices
+from deeprc.interpretation.output_labels import OutputLabels
 from deeprc.progress import track
-from deeprc.tasks import Task
 from deeprc.training.model import Model
 
 __all__ = [
     "HeldOutTest",
     "compare_held_out_donors",
     "count_carrying_sequences",
-    "find_new_donors",
-    "split_by_direction",
+    "find_new_repertoires",
     "tabulate_carriers",
 ]
 
@@ -67,7 +65,7 @@ def tabulate_carriers(
     -------
     Tables as in `AttendedMotif.carriers`.
     """
-    classes = _find_class_members(_find_target(model, dataset, output))
+    classes = OutputLabels.of(model, dataset, output).find_class_members()
     donors = DonorColumn.choose(dataset.metadata, group_by).index()
     is_repeated = len(np.unique(donors)) < len(donors)
     sizes = dataset.n_sequences
@@ -139,9 +137,10 @@ def compare_held_out_donors(
     sign
         1 if the patterns are those of sequences that raise the output, -1 if of those that lower it.
     """
-    target = _find_target(model, dataset, output)
-    donors, is_new = find_new_donors(dataset, is_held_out, target.is_known, group_by)
-    classes = {name: is_new & in_class for name, in_class in _find_class_members(target).items()}
+    target = OutputLabels.of(model, dataset, output)
+    donors = DonorColumn.choose(dataset.metadata, group_by).index()
+    is_new = find_new_repertoires(donors, is_held_out, target.is_known)
+    classes = {name: is_new & in_class for name, in_class in target.find_class_members().items()}
 
     def compute_rates(pattern_counts: NDArray[np.int64], rows: NDArray[np.bool_]) -> dict[int, float]:
         """Return the rate of a pattern in each donor, from some of the repertoires, (B,)."""
@@ -150,16 +149,16 @@ def compare_held_out_donors(
     tests = []
     for pattern_counts in counts.T:
         rates = {name: compute_rates(pattern_counts, rows) for name, rows in classes.items()}
-        if target.task.kind == "regression":
-            rates_of_all = rates["all"]
-            numbers = [
-                float((sign * target.labels)[classes["all"] & (donors == donor)].mean()) for donor in rates_of_all
-            ]
-            p_value = compute_spearman_p_value(np.array([*rates_of_all.values()]), np.array(numbers))
+        if target.is_number:
+            signed_labels = sign * target.labels
+            numbers = [float(signed_labels[classes["all"] & (donors == donor)].mean()) for donor in rates["all"]]
+            p_value = compute_spearman_p_value(np.array([*rates["all"].values()]), np.array(numbers))
         else:
-            in_direction = _find_direction_members(target, sign)
-            parts = is_new & in_direction, is_new & target.is_known & ~in_direction
-            p_value = compute_class_p_value(*(compute_rates(pattern_counts, part) for part in parts))
+            in_direction = target.find_direction_members(sign)
+            p_value = compute_class_p_value(
+                compute_rates(pattern_counts, is_new & in_direction),
+                compute_rates(pattern_counts, is_new & target.is_known & ~in_direction),
+            )
         tests.append(HeldOutTest(_tabulate_donors(rates), p_value))
     return tests
 
@@ -176,66 +175,16 @@ def _tabulate_donors(rates: Mapping[str, Mapping[int, float]]) -> pd.DataFrame:
     )
 
 
-def find_new_donors(
-    dataset: RepertoireDataset, is_held_out: NDArray[np.bool_], is_known: NDArray[np.bool_], group_by: str | None
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the donor of each repertoire, and whether the model has not learned from this donor, (B,) each.
+def find_new_repertoires(
+    donors: NDArray[np.int64], is_held_out: NDArray[np.bool_], is_known: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Return whether the model has learned from no repertoire of the donor of each repertoire, (B,).
 
     Parameters
     ----------
+    donors
+        Index of the donor of each repertoire, (B,).
     is_held_out, is_known
         Whether the model has not learned from each repertoire, and whether it has a label, (B,) each.
-    group_by
-        Metadata column of the donor, see `tabulate_carriers`.
     """
-    donors = DonorColumn.choose(dataset.metadata, group_by).index()
-    return donors, is_held_out & ~np.isin(donors, donors[~is_held_out & is_known])
-
-
-def split_by_direction(
-    model: Model, dataset: RepertoireDataset, *, output: int, sign: int
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]] | None:
-    """Return whether each repertoire is of the class of a direction of an output, and whether it has a label, (B,).
-
-    The result is None if the output is a number.
-    """
-    target = _find_target(model, dataset, output)
-    if target.task.kind == "regression":
-        return None
-    return _find_direction_members(target, sign), target.is_known
-
-
-class _Target(NamedTuple):
-    """The target to which an output belongs: its task, its labels, (B,), and the label of the class of the output."""
-
-    task: Task
-    labels: NDArray[np.float64]
-    class_label: int  # of no use for a number
-
-    @property
-    def is_known(self) -> NDArray[np.bool_]:
-        """Whether each repertoire has a label, (B,)."""
-        return ~np.isnan(self.labels)
-
-
-def _find_target(model: Model, dataset: RepertoireDataset, output: int) -> _Target:
-    """Return the target to which an output belongs."""
-    index, outputs = next(
-        (index, outputs) for index, outputs in enumerate(get_output_slices(model.tasks)) if output < outputs.stop
-    )
-    task = model.tasks[index]
-    class_label = output - outputs.start if task.n_outputs > 1 else 1
-    return _Target(task, model.encode_labels(dataset)[:, index], class_label)
-
-
-def _find_direction_members(target: _Target, sign: int) -> NDArray[np.bool_]:
-    """Return whether each repertoire is of the class of a direction of the output, (B,)."""
-    is_of_class = target.labels == target.class_label
-    return np.asarray(is_of_class if sign > 0 else target.is_known & ~is_of_class)
-
-
-def _find_class_members(target: _Target) -> dict[str, NDArray[np.bool_]]:
-    """Return whether each repertoire is of a class, by class; the negative classes of a binary target are one."""
-    if target.task.kind == "regression":
-        return {"all": target.is_known}
-    return {name: target.labels == label for label, name in enumerate(target.task.class_names)}
+    return np.asarray(is_held_out & ~np.isin(donors, donors[~is_held_out & is_known]))

@@ -33,7 +33,6 @@ from deeprc.interpretation.motifs.candidates import (
     SearchData,
     collect_search_data,
     find_patterns,
-    make_matrix,
 )
 from deeprc.interpretation.motifs.carriers import (
     HeldOutTest,
@@ -198,7 +197,7 @@ def _add_q_values(motifs: Sequence[Sequence[AttendedMotif]]) -> list[list[Attend
 def _make_motif(data: SearchData, pattern: FoundPattern, carriers: pd.DataFrame, test: HeldOutTest) -> AttendedMotif:
     """Return a found pattern as a motif, with its matrix, its enrichment among attended sequences, and its tests."""
     samples, masks = data.samples, pattern.masks
-    matrix, start = make_matrix(data, masks)
+    matrix = pattern.matrix
     attended_with, background_with = samples.count_carriers([masks])[:, 0].tolist()
     log_p = float(samples.log_p([masks])[0])
     return AttendedMotif(
@@ -207,7 +206,7 @@ def _make_motif(data: SearchData, pattern: FoundPattern, carriers: pd.DataFrame,
         expected=matrix.expected,
         frequencies=matrix.frequencies,
         information=compute_information(matrix),
-        start=start,
+        start=pattern.start,
         background=samples.frequencies.overall,
         sources=pattern.sources,
         n_attended=samples.n_attended,

@@ -48,26 +48,42 @@ class _Automaton(NamedTuple):
 
 def _build_automaton(patterns: Sequence[Masks]) -> _Automaton:
     """Return the tables with which patterns are searched side by side."""
-    word, start, used = [], [], [0]
+    places = _place_patterns(patterns)
+    n_words = 1 + max((place.word for place in places), default=0)
+    letters = np.zeros((n_words, 256), np.uint64)
+    first, last = np.zeros((2, n_words), np.uint64)
+    residues = np.arange(_MAX_RESIDUES, dtype=np.uint64)
+    for masks, (word, first_bit, last_bit) in zip(patterns, places, strict=True):
+        accepted = masks[:, None].astype(np.uint64) >> residues & np.uint64(1)  # (W, 20)
+        bits = np.arange(first_bit, last_bit + 1, dtype=np.uint64)
+        letters[word, :_MAX_RESIDUES] |= np.bitwise_or.reduce(accepted << bits[:, None], axis=0)
+        first[word] |= np.uint64(1) << bits[0]
+        last[word] |= np.uint64(1) << bits[-1]
+    last_bits = np.array([place.last_bit for place in places], np.uint64)
+    members = np.searchsorted([place.word for place in places], np.arange(n_words + 1))
+    return _Automaton(letters, first, last, last_bits, members)
+
+
+class _Place(NamedTuple):
+    """The bits of a pattern: index of the word, and its first and last bit there."""
+
+    word: int
+    first_bit: int
+    last_bit: int
+
+
+def _place_patterns(patterns: Sequence[Masks]) -> list[_Place]:
+    """Return the bits of each pattern, one after the other; no pattern is divided between words."""
+    places = list[_Place]()
+    word, n_used = 0, 0
     for masks in patterns:
         if not 0 < len(masks) <= _WORD:
             raise InputError(f"a pattern to match has {len(masks)} positions; expected 1 to {_WORD}")
-        if used[-1] + len(masks) > _WORD:
-            used.append(0)
-        word.append(len(used) - 1)
-        start.append(used[-1])
-        used[-1] += len(masks)
-    letters = np.zeros((len(used), 256), np.uint64)
-    ends = np.zeros((2, len(used)), np.uint64)
-    residues = np.arange(_MAX_RESIDUES, dtype=np.uint64)
-    for masks, w, s in zip(patterns, word, start, strict=True):
-        accepted = masks[:, None].astype(np.uint64) >> residues & np.uint64(1)  # (W, 20)
-        bits = np.arange(s, s + len(masks), dtype=np.uint64)
-        letters[w, :_MAX_RESIDUES] |= np.bitwise_or.reduce(accepted << bits[:, None], axis=0)
-        ends[:, w] |= np.uint64(1) << bits[[0, -1]]
-    last_bits = [s + len(masks) - 1 for masks, s in zip(patterns, start, strict=True)]
-    members = np.searchsorted(word, np.arange(len(used) + 1))
-    return _Automaton(letters, ends[0], ends[1], np.array(last_bits, np.uint64), members)
+        if n_used + len(masks) > _WORD:
+            word, n_used = word + 1, 0
+        places.append(_Place(word, n_used, n_used + len(masks) - 1))
+        n_used += len(masks)
+    return places
 
 
 def count_pattern_carriers(

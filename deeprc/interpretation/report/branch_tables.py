@@ -21,9 +21,9 @@ from deeprc.interpretation.report.page import (
     make_sortable_table,
     make_text_cell,
 )
-from deeprc.nn.contributions import ATTENTION
+from deeprc.nn.sequence_scores import ATTENTION
 from deeprc.outputs import list_output_names
-from deeprc.runs.clones_table import make_clones_table
+from deeprc.runs.clones_table import CLUSTER_COLUMNS, find_cluster_members, make_clones_table
 from deeprc.runs.variation import VarianceShares
 from deeprc.tasks import Task
 from deeprc.training.model import Model
@@ -78,24 +78,18 @@ def make_variation_table(variation: Sequence[VarianceShares], sources: Mapping[s
     sources
         Names of the attention and the branches, with the features that each reads, if they are not always the same.
     """
-    columns = [Column("Branch", is_number=False), Column("Uses", is_number=False)]
-    columns += [
-        Column(f"Share{f' for {output_variation.output}' if len(variation) > 1 else ''}")
-        for output_variation in variation
+    several = len(variation) > 1
+    share_headings = [f"Share for {of_output.output}" if several else "Share" for of_output in variation]
+    columns = [
+        Column("Branch", is_number=False),
+        Column("Uses", is_number=False),
+        *(Column(heading) for heading in share_headings),
     ]
-    rows = [
-        [
-            make_text_cell(source),
-            make_text_cell(
-                _USES[source] + (": " if features else "") + _join_words([_FEATURES[name] for name in features])
-            ),
-            *(
-                make_percent_cell(_round_percent(output_variation.shares.get(source, 0.0)), 0)
-                for output_variation in variation
-            ),
-        ]
-        for source, features in sources.items()
-    ]
+    rows = []
+    for source, features in sources.items():
+        uses = _USES[source] + (": " if features else "") + _join_words([_FEATURES[name] for name in features])
+        shares = [_round_percent(of_output.shares.get(source, 0.0)) for of_output in variation]
+        rows.append([make_text_cell(source), make_text_cell(uses), *(make_percent_cell(share, 0) for share in shares)])
     return Table("variation", "How much each branch adds to the differences between repertoires", columns, rows)
 
 
@@ -111,21 +105,21 @@ def make_variation_sentence(variation: VarianceShares, split: str, features: Map
     features
         Features that each branch reads, see `Model.branch_features`.
     """
-    ordered = sorted(variation.shares.items(), key=lambda item: -item[1])
+    parts: list[str] = []
+    for source, share in sorted(variation.shares.items(), key=lambda item: -item[1]):
+        verb = "" if parts else "comes "
+        reading = _describe_source(source, features.get(source, ()))
+        parts.append(f"{_round_percent(share):.0%} {verb}through {source} ({reading})")
+    return f"The output differs between the {split} repertoires. Of its variance, {', '.join(parts)}."
 
-    def describe(source: str) -> str:
-        read = features.get(source, ())
-        families = [name.removesuffix(_OF_FAMILIES) for name in read if name.endswith(_OF_FAMILIES)]
-        others = [name for name in read if not name.endswith(_OF_FAMILIES)]
-        parts = [_join_words(families) + _OF_FAMILIES] if families else []
-        parts += [f"{_join_words(others)} of {_SHORT_USES[source]}"] if others else []
-        return ", and ".join(parts) or _SHORT_USES[source]
 
-    shares = ", ".join(
-        f"{_round_percent(share):.0%} {'comes ' if i == 0 else ''}through {source} ({describe(source)})"
-        for i, (source, share) in enumerate(ordered)
-    )
-    return f"The output differs between the {split} repertoires. Of its variance, {shares}."
+def _describe_source(source: str, features: Sequence[str]) -> str:
+    """Return what the attention or a branch reads, as in "k-mers and genes of all sequences"."""
+    families = [name.removesuffix(_OF_FAMILIES) for name in features if name.endswith(_OF_FAMILIES)]
+    others = [name for name in features if not name.endswith(_OF_FAMILIES)]
+    parts = [_join_words(families) + _OF_FAMILIES] if families else []
+    parts += [f"{_join_words(others)} of {_SHORT_USES[source]}"] if others else []
+    return ", and ".join(parts) or _SHORT_USES[source]
 
 
 def _join_words(words: Sequence[str]) -> str:
@@ -174,15 +168,19 @@ def make_clone_tables(model: Model) -> list[Table]:
 
 
 def _make_clone_table(stored: pd.DataFrame, tasks: Sequence[Task], table_index: int, carriers_of: str) -> Table:
-    directions = name_directions(tasks)
+    """Return the table of the first stored clones; `carriers_of` names the model, if there are several."""
     positive, negative = name_classes(tasks)
-    genes = {"v_call": "V gene", "j_call": "J gene"}
-    carriers = {"carriers_positive": f"Carriers: {positive}", "carriers_negative": f"Carriers: {negative}"}
-    carriers["carriers"] = "Carriers"
-    genes, carriers = ({name: columns[name] for name in columns if name in stored} for columns in (genes, carriers))
+    gene_headings = {"v_call": "V gene", "j_call": "J gene"}
+    carrier_headings = {
+        "carriers_positive": f"Carriers: {positive}",
+        "carriers_negative": f"Carriers: {negative}",
+        "carriers": "Carriers",
+    }
+    genes = [name for name in gene_headings if name in stored]
+    carriers = [name for name in carrier_headings if name in stored]
     columns = [
         Column("Clone", is_number=False),
-        *(Column(heading, is_number=False) for heading in genes.values()),
+        *(Column(gene_headings[name], is_number=False) for name in genes),
         Column("Evidence for", is_number=False),
         Column(
             "Match",
@@ -190,14 +188,15 @@ def _make_clone_table(stored: pd.DataFrame, tasks: Sequence[Task], table_index: 
             note="which sequences count: the same, also with one substitution, with any residue at one position, or"
             " members of a cluster, which are connected by substitutions and have their carriers and p in common",
         ),
-        *(Column(heading) for heading in carriers.values()),
+        *(Column(carrier_headings[name]) for name in carriers),
         Column("p", note="probability that chance alone relates the carriers so strongly to the label"),
         Column("q", note="expected share of false clones among all clones with this p or a smaller one"),
     ]
-    without_others = _keep_first_of_clusters(stored)
-    shown = without_others[:_SHOWN]
-    rows = [_make_clone_row(row, directions, [*genes], [*carriers]) for row in shown.to_dict("records")]
-    one_each = ", one of each cluster" if len(without_others) < len(stored) else ""
+    one_of_each_cluster = _keep_first_of_clusters(stored)
+    shown = one_of_each_cluster[:_SHOWN]
+    directions = name_directions(tasks)
+    rows = [_make_clone_row(row, directions, genes, carriers) for row in shown.to_dict("records")]
+    one_each = ", one of each cluster" if len(one_of_each_cluster) < len(stored) else ""
     quantity = "All" if len(shown) == len(stored) else f"The first {len(shown):,} of"
     n_significant = int((stored["q_value"] <= _LEVEL).sum())
     significant = f"; {n_significant:,} of all have a q of at most {_LEVEL:g}"
@@ -207,11 +206,10 @@ def _make_clone_table(stored: pd.DataFrame, tasks: Sequence[Task], table_index: 
 
 def _keep_first_of_clusters(stored: pd.DataFrame) -> pd.DataFrame:
     """Return stored clones without all members of a cluster but the first, whose match says how many there are."""
-    cluster = ["output", "direction", "match"]
-    is_member = stored["match"].str.startswith("cluster ")
-    sizes = stored.groupby(cluster)["match"].transform("size")
+    is_member = find_cluster_members(stored)
+    sizes = stored.groupby(CLUSTER_COLUMNS)["match"].transform("size")
     match = stored["match"].where(~is_member, stored["match"] + " (clones: " + sizes.astype(str) + ")")
-    is_other = is_member & stored.duplicated(cluster)
+    is_other = is_member & stored.duplicated(CLUSTER_COLUMNS)
     return stored.assign(match=match)[~is_other]
 
 

@@ -12,7 +12,7 @@ from deeprc.errors import format_count
 from deeprc.evaluation.caution import Caution, read_cautions
 from deeprc.evaluation.splits import NEW, PARTS
 from deeprc.interpretation.figures.classes import format_class_names
-from deeprc.nn.contributions import ATTENTION
+from deeprc.nn.sequence_scores import ATTENTION
 from deeprc.runs.assess import Assessment
 from deeprc.runs.model_cautions import UNUSED_ATTENTION
 from deeprc.runs.performance import Performance

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -104,15 +105,15 @@ def _format_lead(result: StoredCrossValidation) -> str:
 
 def _describe_performance(name: str, metrics: TargetMetrics) -> str:
     """Return a sentence with the AUC, or r2, of a target and its interval."""
-    measure, value, limits = (
-        ("r²", metrics.r2, metrics.r2_ci) if metrics.mae is not None else ("AUC", metrics.auc, metrics.auc_ci)
-    )
+    if metrics.mae is not None:
+        key, heading, value, limits = "r2", "r²", metrics.r2, metrics.r2_ci
+    else:
+        key, heading, value, limits = "auc", "AUC", metrics.auc, metrics.auc_ci
     if value is None:
-        missing = "n" if metrics.n == 0 else "r2" if metrics.mae is not None else "auc"
-        return f"{name}: {NOT_MEASURED[missing]}."
+        return f"{name}: {NOT_MEASURED['n' if metrics.n == 0 else key]}."
     interval = "" if limits is None else f", 95% interval {make_interval_cell(limits).text}"
     positive = "" if metrics.n_positive is None else f", {metrics.n_positive:,} of them {metrics.positive_class}"
-    return f"{name}: {measure} {make_number_cell(value).text}{interval}, on {metrics.n:,} repertoires{positive}."
+    return f"{name}: {heading} {make_number_cell(value).text}{interval}, on {metrics.n:,} repertoires{positive}."
 
 
 def _make_metrics_table(result: StoredCrossValidation, name: str, table_index: int) -> Table:
@@ -162,18 +163,16 @@ def _make_control_tables(result: StoredCrossValidation) -> Iterator[Table]:
         rows = []
         for control in metrics.controls:
             value, limits = (control.r2, control.r2_ci) if result.is_regression(name) else (control.auc, control.auc_ci)
-            p_value = (
-                make_number_cell(None)
-                if control.p_value is None
-                else Cell(format_p_value(control.p_value), control.p_value)
+            p = control.p_value
+            rows.append(
+                [
+                    make_text_cell(TITLES.get(control.control, control.control)),
+                    make_number_cell(value),
+                    make_interval_cell(limits),
+                    make_number_cell(control.difference, "+.3f"),
+                    make_number_cell(None) if p is None else Cell(format_p_value(p), p),
+                ]
             )
-            cells = [
-                make_number_cell(value),
-                make_interval_cell(limits),
-                make_number_cell(control.difference, "+.3f"),
-                p_value,
-            ]
-            rows.append([make_text_cell(TITLES.get(control.control, control.control)), *cells])
         if rows:
             yield Table(
                 f"controls-{table_index}",
@@ -186,20 +185,18 @@ def _make_control_tables(result: StoredCrossValidation) -> Iterator[Table]:
 def _make_folds_table(result: StoredCrossValidation, name: str, table_index: int) -> Table:
     """Return the table of the metrics of one target in each test fold."""
     table = result.folds[result.folds["target"] == name]
-    value = {"left_out": str(result.header.left_out)}
+    text = {"left_out": str(result.header.left_out)}
     counts = {"repeat": "Repeat", "fold": "Fold", "n": "Repertoires", "n_positive": "Positive"}
     measures = _NUMBERS if result.is_regression(name) else {"auc": "AUC", **MEASURES}
-    shown = {measure: heading for measure, heading in (value | counts | measures).items() if measure in table}
-    rows = [
-        [
-            make_text_cell(row[measure])
-            if measure in value
-            else make_number_cell(row[measure], ",.0f" if measure in counts else ",.3f")
-            for measure in shown
-        ]
-        for row in table.to_dict("records")
-    ]
-    columns = [Column(heading, is_number=measure not in value) for measure, heading in shown.items()]
+    headings = {column: heading for column, heading in (text | counts | measures).items() if column in table}
+
+    def make_cell(row: Mapping[Hashable, Any], column: str) -> Cell:
+        if column in text:
+            return make_text_cell(row[column])
+        return make_number_cell(row[column], ",.0f" if column in counts else ",.3f")
+
+    rows = [[make_cell(row, column) for column in headings] for row in table.to_dict("records")]
+    columns = [Column(heading, is_number=column not in text) for column, heading in headings.items()]
     return Table(f"folds-{table_index}", f"Each test fold of {name}", columns, rows, sortable=True)
 
 

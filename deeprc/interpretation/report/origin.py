@@ -44,34 +44,35 @@ def describe_origin(
     host: str | None,
 ) -> dict[str, Any]:
     """Return the content of the template about how model and report were made, and can be made again."""
-    runs = predictor.runs
-    several = len(runs) > 1
-    members = predictor.model.members
+    runs, members = predictor.runs, predictor.model.members
+    names = [member.name if len(runs) > 1 else "" for member in members]
+    settings = [_make_settings_table(member.config, i, names[i - 1]) for i, member in enumerate(members, start=1)]
+    report_command = ""
+    if runs:
+        report_command = _format_report_command(runs, dataset, output, top) + _format_database_options(databases, host)
     now = describe_environment(members[0].device)
     return {
-        "settings": [
-            table
-            for table_index, member in enumerate(members, start=1)
-            if (table := _make_settings_table(member.config, table_index, member.name if several else ""))
-        ],
+        "settings": [table for table in settings if table is not None],
         "train_commands": [
             format_train_command(run.settings, str(_choose_folder(run)), has_sketches=_has_sketches(run))
             for run in runs
         ],
-        "report_command": _format_report_command(runs, dataset, output, top) + _format_database_options(databases, host)
-        if runs
-        else "",
+        "report_command": report_command,
         "fingerprints": list(dict.fromkeys(run.settings.fingerprint for run in runs)),
         "versions": _make_versions_table({run.model.name: _read_environment(run) for run in runs}, now),
-        "configs": [
-            (
-                "config.yaml" + (f" of {run.source}" if several else ""),
-                read_text(run.path / "config.yaml", limit=MAX_YAML_BYTES),
-            )
-            for run in runs
-        ]
-        or [("The configuration", yaml.safe_dump(member.config.to_mapping(), sort_keys=False)) for member in members],
+        "configs": _list_configurations(predictor),
     }
+
+
+def _list_configurations(predictor: Predictor) -> list[tuple[str, str]]:
+    """Return a title and the text of the configuration of each run, or of a model that was fitted in Python."""
+    if not predictor.runs:
+        configs = [member.config.to_mapping() for member in predictor.model.members]
+        return [("The configuration", yaml.safe_dump(config, sort_keys=False)) for config in configs]
+    several = len(predictor.runs) > 1
+    titles = ["config.yaml" + (f" of {run.source}" if several else "") for run in predictor.runs]
+    texts = [read_text(run.path / "config.yaml", limit=MAX_YAML_BYTES) for run in predictor.runs]
+    return list(zip(titles, texts, strict=True))
 
 
 def format_adjust_options(columns: Sequence[str]) -> list[str]:
@@ -241,20 +242,24 @@ class _Environment:
 
 def _make_versions_table(trained: Mapping[str, dict[str, Any]], now: dict[str, Any]) -> Table:
     """Return the table of versions and machine, for the training of each run, by its name, and for the report."""
-    flat = [
-        {**{k: v for k, v in environment.items() if k != "packages"}, **environment.get("packages", {})}
-        for environment in (*trained.values(), now)
-    ]
-    names = list(dict.fromkeys(name for facts in flat for name in facts))
-    rows = [
-        [make_text_cell(name), *(make_text_cell(_format_fact(facts.get(name))) for facts in flat)] for name in names
-    ]
+    columns_of_facts = [_flatten_environment(environment) for environment in (*trained.values(), now)]
+    names = list(dict.fromkeys(name for facts in columns_of_facts for name in facts))
+    rows = []
+    for name in names:
+        cells = [make_text_cell(_format_fact(facts.get(name))) for facts in columns_of_facts]
+        rows.append([make_text_cell(name), *cells])
     run_headings = [f"Training of {name}" if len(trained) > 1 else "Training" for name in trained]
     columns = [
         Column("What", is_number=False),
         *(Column(heading, is_number=False) for heading in (*run_headings, "This report")),
     ]
     return Table("versions", "Versions and machine", columns, rows)
+
+
+def _flatten_environment(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts of an environment by name, with the version of each package as a fact."""
+    facts = {name: value for name, value in environment.items() if name != "packages"}
+    return {**facts, **environment.get("packages", {})}
 
 
 def _format_fact(value: Any) -> str:

@@ -26,11 +26,12 @@ __all__ = [
     "DASH",
     "Cell",
     "Column",
+    "Download",
     "Figure",
     "Table",
     "check_report_output",
     "format_today",
-    "make_download_link",
+    "make_download",
     "make_interval_cell",
     "make_number_cell",
     "make_p_cell",
@@ -91,7 +92,7 @@ class Table:
     sorted_by
         Index of the column by which the rows are already sorted, highest first.
     download
-        Link to the whole table, see `make_download_link`.
+        Link to the whole table.
     """
 
     name: str
@@ -101,7 +102,26 @@ class Table:
     sortable: bool = False
     searchable: str = ""
     sorted_by: int | None = None
-    download: tuple[str, str, str] | None = None
+    download: Download | None = None
+
+
+@dataclass(frozen=True)
+class Download:
+    """A link to a file that is part of the page.
+
+    Attributes
+    ----------
+    address
+        Address, which contains the file.
+    file_name
+        Name under which the browser saves it.
+    label
+        Text of the link.
+    """
+
+    address: str
+    file_name: str
+    label: str
 
 
 @dataclass(frozen=True)
@@ -156,20 +176,19 @@ def format_today() -> str:
     return f"{now.day} {now:%B %Y}"
 
 
-def make_download_link(table: str, name: str, label: str) -> tuple[str, str, str]:
-    """Return a link to a table that is part of the page, as tab-separated text: address, file name and label."""
+def make_download(table: str, file_name: str, label: str) -> Download:
+    """Return a link to a table of tab-separated text, which becomes part of the page."""
     encoded = base64.b64encode(table.encode("utf-8")).decode("ascii")
-    return f"data:text/tab-separated-values;charset=utf-8;base64,{encoded}", name, label
+    return Download(f"data:text/tab-separated-values;charset=utf-8;base64,{encoded}", file_name, label)
 
 
 def make_sortable_table(
     name: str, caption: str, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], full_table: pd.DataFrame
 ) -> Table:
     """Return a table whose headings sort it, with a link to a table of all rows, as `name` and ".tsv"."""
-    link = make_download_link(
-        full_table.to_csv(sep="\t", index=False), f"{name}.tsv", f"Save all {len(full_table):,} (TSV)"
-    )
-    return Table(name, f"{caption}; press a heading to sort by it", columns, rows, sortable=True, download=link)
+    text = full_table.to_csv(sep="\t", index=False)
+    download = make_download(text, f"{name}.tsv", f"Save all {len(full_table):,} (TSV)")
+    return Table(name, f"{caption}; press a heading to sort by it", columns, rows, sortable=True, download=download)
 
 
 def check_report_output(path: Path) -> None:

@@ -57,7 +57,7 @@ from deeprc.interpretation.report.sequences import make_legend
 from deeprc.interpretation.report.summary import summarise_report
 from deeprc.interpretation.survey import Survey, add_q_values, survey_cohort
 from deeprc.jobs import Workers
-from deeprc.nn.contributions import ATTENTION
+from deeprc.nn.sequence_scores import ATTENTION
 from deeprc.runs.assess import Assessment, assess_outputs
 from deeprc.runs.control_comparison import ControlComparison
 from deeprc.runs.ensemble import RunEnsemble
@@ -140,14 +140,14 @@ def write_report(
     if isinstance(dataset, SimulatedDataset):
         raise InputError(f"{dataset!r}: the report needs a container; make one with `write_container` and open it")
     known = read_databases(databases, host=host) if databases else None
-    read: Callable[..., Survey] = partial(survey_cohort, predictor.model, dataset)
+    survey_repertoires: Callable[..., Survey] = partial(survey_cohort, predictor.model, dataset)
     if workers is not None:
         if not isinstance(predictor, RunEnsemble) or not isinstance(dataset.container, StoredContainer):
             raise InputError("`scheduler` needs runs and a container that workers can open: give their paths")
-        read = partial(survey_by_workers, DividedCohort(predictor, dataset, workers, device))
+        survey_repertoires = partial(survey_by_workers, DividedCohort(predictor, dataset, workers, device))
     files = list(map(str, databases))
     with log_once("deeprc.task_labels"):  # each section reads the labels anew; they may differ from those of training
-        results = _compute_results(predictor, dataset, top, known, read)
+        results = _compute_results(predictor, dataset, top, known, survey_repertoires)
         made_by = origin.describe_origin(predictor, dataset, Path(output), top, files, host)
         write_page(Path(output), "report.html.j2", **_make_content(results), **made_by)
 
@@ -200,14 +200,24 @@ def _compute_results(
     dataset: RepertoireDataset,
     top: int,
     known: pd.DataFrame | None,
-    read: Callable[..., Survey],
+    survey_repertoires: Callable[..., Survey],
 ) -> _ReportResults:
-    """Compute all results of the report; `read` passes the sequences of the cohort through the network once."""
+    """Compute all results of the report.
+
+    Parameters
+    ----------
+    predictor, dataset, top
+        See `write_report`.
+    known
+        Receptors with known antigens; None: they are not searched.
+    survey_repertoires
+        `survey_cohort` or `survey_by_workers` of this cohort, which reads each repertoire once.
+    """
     model = predictor.model
     _logger.info("reading %d repertoires", len(dataset))
     parts = predictor.split_of(dataset)
     witnesses_among = _select_witness_repertoires(dataset, parts, model.encode_labels(dataset))
-    survey = read(top=top, parts=parts, witnesses_among=witnesses_among)
+    survey = survey_repertoires(top=top, parts=parts, witnesses_among=witnesses_among)
     _logger.info("comparing with control methods")
     assessment = assess_outputs(predictor, dataset, survey.outputs)
     performance = assessment.performance

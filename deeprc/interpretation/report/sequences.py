@@ -19,8 +19,9 @@ from deeprc.interpretation.report.findings import SequenceCarriers
 from deeprc.interpretation.report.page import (
     Cell,
     Column,
+    Download,
     Table,
-    make_download_link,
+    make_download,
     make_number_cell,
     make_swatch,
     make_text_cell,
@@ -296,8 +297,9 @@ def _make_group_cell(row: _Row) -> Cell:
 
 def _export_sequences(
     context: DirectionContext, top: pd.DataFrame, labels: Sequence[str], carriers: Sequence[SequenceCarriers]
-) -> tuple[str, str, str]:
-    direction, index = context.direction, context.index
+) -> Download:
+    """Return the link to the table of all sequences of a direction, with their carriers."""
+    direction = context.direction
     described = top.assign(
         direction=direction.name,
         contribution_to_direction=direction.sign * top["contribution"],
@@ -308,6 +310,5 @@ def _export_sequences(
     )
     table = described.to_csv(sep="\t", index=False, float_format="%.9g")
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", direction.name).strip("-.")
-    return make_download_link(
-        table, f"sequences-{index}{f'-{stem}' if stem else ''}.tsv", f"Save all {len(top):,} as a table (TSV)"
-    )
+    file_name = "-".join(filter(None, ["sequences", str(context.index), stem])) + ".tsv"
+    return make_download(table, file_name, f"Save all {len(top):,} as a table (TSV)")

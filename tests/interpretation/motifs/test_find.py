@@ -310,7 +310,7 @@ def test_an_lstm_has_no_kernels(tmp_path: Path) -> None:
     assert [(motif.pattern, motif.source) for motif in motifs] == [("LDRW", "windows")]
 
 
-def test_the_table(found_in: Callable[..., list[AttendedMotif]]) -> None:
+def test_the_table_has_columns_for_each_class(found_in: Callable[..., list[AttendedMotif]]) -> None:
     table = tabulate_motifs(found_in("LDRW"))
     assert table["rank"].tolist() == [1]
     assert table["pattern"].tolist() == ["LDRW"]
@@ -378,7 +378,7 @@ def test_kernels_of_several_models_are_told_apart(tmp_path: Path) -> None:
     assert several.n_models == 2
 
 
-def test_mistakes_are_named(tmp_path: Path) -> None:
+def test_numbers_below_one_are_refused(tmp_path: Path) -> None:
     dataset, attributions = planted(["LDRW"], tmp_path)
     wrong: list[tuple[Callable[[], object], str]] = [
         (lambda: find_motifs(a_model(), dataset, attributions, max_motifs=0), "max_motifs: expected at least 1"),
