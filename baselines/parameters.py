@@ -16,7 +16,7 @@ from deeprc.errors import InputError
 __all__ = ["check_choice", "check_not_negative", "check_positive", "check_types", "check_whole_number"]
 
 
-def check_types(estimator: object) -> None:
+def check_types(estimator: Any) -> None:
     """Raise InputError if a parameter of an estimator is not of the type that its `__init__` states.
 
     Types that `deeprc.documents.validate` does not know, which a user's class may state, are not checked.
