@@ -21,16 +21,17 @@ def check_types(estimator: Any) -> None:
 
     Types that `deeprc.documents.validate` does not know, which a user's class may state, are not checked.
     """
-    for name, hint in _list_parameter_types(type(estimator)).items():
+    kind: Any = type(estimator)
+    for name, hint in _list_parameter_types(kind).items():
         value = getattr(estimator, name, None)
         validate(list(value) if isinstance(value, range) else to_plain(value), hint, name)
 
 
 @cache
-def _list_parameter_types(kind: type) -> Mapping[str, Any]:
+def _list_parameter_types(kind: Any) -> Mapping[str, Any]:
     """Return the types of the parameters of `__init__`, by name, in a form that `validate` knows."""
     try:
-        hints = get_type_hints(kind.__init__)  # type: ignore[misc]
+        hints = get_type_hints(kind.__init__)
     except (NameError, AttributeError, TypeError):  # a user's class may name types that are imported nowhere
         return {}
     return {name: _convert_type(hint) for name, hint in hints.items() if name != "return"}

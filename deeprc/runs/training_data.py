@@ -50,7 +50,8 @@ def digest_split_columns(metadata: pd.DataFrame, options: SplitOptions) -> dict[
     They are the column of the donors, which the training reads, too; that of a test part; and those of `adjust_for`.
     """
     tested = [name for name in metadata.columns if (options.test or "").startswith(f"{name}=")]
-    names = dict.fromkeys([options.group_by, *tested, *options.adjust_for])
+    donors = [] if options.group_by is None else [options.group_by]
+    names = dict.fromkeys([*donors, *tested, *options.adjust_for])
     return {name: _digest_column(metadata[name]) for name in names if name in metadata}
 
 
