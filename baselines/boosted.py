@@ -111,6 +111,7 @@ class _BoostedTrees(RepertoireEstimator):
         check_whole_number("seed", self.seed, low=0, high=2**32 - 1)
         check_positive("learning_rate", self.learning_rate)
         list_gapped_offsets(_SELECTED_K, self.max_gap)
+        super().check_parameters()
 
     def prepare(self, X: RepertoireDataset) -> None:
         """Compute and cache the counts of k-mers, genes, lengths and clones of the container's repertoires."""

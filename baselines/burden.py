@@ -67,6 +67,12 @@ class BurdenTest(BinaryClassifier):
         self.feature = feature
         self.n_features = n_features
 
+    def check_parameters(self) -> None:
+        """Raise InputError if a parameter is wrong for any cohort."""
+        super().check_parameters()
+        check_choice("feature", self.feature, ("4mer", "sequence"))
+        check_whole_number("n_features", self.n_features)
+
     def prepare(self, X: RepertoireDataset) -> None:
         """Compute and cache the 4-mer counts of the container, or the sequences that its repertoires share."""
         if self.feature == "sequence":

@@ -158,6 +158,11 @@ class _GeneFeatures(RepertoireEstimator):
         self.genes = genes
         self.C = C
 
+    def check_parameters(self) -> None:
+        """Raise InputError if a parameter is wrong for any cohort."""
+        super().check_parameters()
+        check_choice("genes", self.genes, ("v_call", "both"))
+
     @classmethod
     def check_cohort(cls, X: RepertoireDataset) -> None:
         """Raise InputError if the container has no V genes."""

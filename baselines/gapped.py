@@ -72,6 +72,8 @@ class GappedKmerLogisticRegression(PenalisedClassifier):
 
     def check_parameters(self) -> None:
         """Raise InputError if a parameter is wrong for any cohort."""
+        super().check_parameters()
+        check_choice("genes", self.genes, ("auto", "none"))
         list_gapped_offsets(self.k, self.max_gap)
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:

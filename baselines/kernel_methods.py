@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 
 from deeprc.arrays import Floats
 from deeprc.baselines.kernels import (
+    KERNELS,
     Rows,
     are_of_same_container,
     compute_cross_kernel,
     compute_dataset_kernel,
     compute_gram,
 )
+from deeprc.baselines.parameters import check_choice
 from deeprc.baselines.restored import SPARSE_PARTS, check_numbers, restore_rows
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import check_kmer_offsets
@@ -68,6 +70,12 @@ class KernelMethod(RepertoireEstimator):
         if self._kept is not None and are_of_same_container(X, self._kept):
             return compute_dataset_kernel(X, self._kept, self.kernel, **self._settings)
         return compute_cross_kernel(compute_kmer_frequencies(X, **self._settings), self.support_, self.kernel)
+
+    def check_parameters(self) -> None:
+        """Raise InputError if a parameter is wrong for any cohort."""
+        super().check_parameters()
+        check_choice("kernel", self.kernel, KERNELS)
+        check_kmer_offsets(self._settings["kmer_offsets"])
 
     def prepare(self, X: RepertoireDataset) -> None:
         """Compute and cache the Gram matrix of the container's repertoires."""

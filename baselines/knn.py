@@ -38,6 +38,11 @@ class _NearestNeighbours(KernelMethod):
         self.kmer_offsets = kmer_offsets
         self.weighted = weighted
 
+    def check_parameters(self) -> None:
+        """Raise InputError if a parameter is wrong for any cohort."""
+        super().check_parameters()
+        check_whole_number("n_neighbors", self.n_neighbors)
+
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
         check_whole_number("n_neighbors", self.n_neighbors)
         super()._restore(arrays, values)

@@ -92,6 +92,11 @@ class KnownMotif(KnownTruth):
     def __init__(self, *, overlap: Literal["binary", "continuous"] = "binary") -> None:
         self.overlap = overlap
 
+    def check_parameters(self) -> None:
+        """Raise InputError if a parameter is wrong for any cohort."""
+        super().check_parameters()
+        check_choice("overlap", self.overlap, ("binary", "continuous"))
+
     @classmethod
     def check_cohort(cls, X: RepertoireDataset) -> None:
         """Raise InputError if the container has no recipe, or a recipe that implants nothing."""

@@ -14,7 +14,7 @@ from scipy.sparse import csr_matrix
 
 from deeprc.arrays import Floats
 from deeprc.baselines.elastic_net import Solution, fit_elastic_net_path
-from deeprc.baselines.parameters import check_choice
+from deeprc.baselines.parameters import check_choice, check_positive
 from deeprc.baselines.restored import check_coefficients
 from deeprc.baselines.ridge import fit_ridge_path
 from deeprc.baselines.standardised_columns import ColumnScaling
@@ -107,9 +107,18 @@ class PenalisedClassifier(LinearClassifier):
     penalty: str = "l2"
     scale: ColumnScaling = "standard"
 
-    def _fit_path(self, X: RepertoireDataset, labels: NDArray[Any], values: Sequence[Any]) -> Iterator[Solution]:
+    def check_parameters(self) -> None:
+        """Raise InputError if a parameter is wrong for any cohort."""
+        super().check_parameters()
+        check_positive("C", self.C)
+        self._check_choices()
+
+    def _check_choices(self) -> None:
         check_choice("penalty", self.penalty, ("l1", "l2"))
         check_choice("scale", self.scale, ("standard", "common"))
+
+    def _fit_path(self, X: RepertoireDataset, labels: NDArray[Any], values: Sequence[Any]) -> Iterator[Solution]:
+        self._check_choices()
         self._learn_columns(X)
         l1_ratio = 1.0 if self.penalty == "l1" else 0.0
         return fit_elastic_net_path(self._compute_features(X), labels, values, l1_ratio=l1_ratio, scale=self.scale)
@@ -125,6 +134,12 @@ class RidgeRegressor(LinearModel, RepertoireRegressor):
 
     C: float
     scale: ColumnScaling = "standard"
+
+    def check_parameters(self) -> None:
+        """Raise InputError if a parameter is wrong for any cohort."""
+        super().check_parameters()
+        check_positive("C", self.C)
+        check_choice("scale", self.scale, ("standard", "common"))
 
     def _fit_path(self, X: RepertoireDataset, labels: NDArray[Any], values: Sequence[Any]) -> Iterator[Solution]:
         check_choice("scale", self.scale, ("standard", "common"))

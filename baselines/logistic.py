@@ -34,6 +34,11 @@ class KmerFeatures(RepertoireEstimator):
     kmer_offsets: Sequence[int] | None
     weighted: bool
 
+    def check_parameters(self) -> None:
+        """Raise InputError if a parameter is wrong for any cohort."""
+        super().check_parameters()
+        check_kmer_offsets(self._offsets)
+
     def prepare(self, X: RepertoireDataset) -> None:
         """Compute and cache the k-mer counts of the container's repertoires."""
         compute_kmer_matrix(X[:0], self._offsets, weighted=self.weighted)
@@ -165,6 +170,11 @@ class AdamLogisticRegression(KmerFeatures, LinearClassifier):
         self.weighted = weighted
         self.scale = scale
         self.seed = seed
+
+    def check_parameters(self) -> None:
+        """Raise InputError if a parameter is wrong for any cohort."""
+        super().check_parameters()
+        self._check_values([self.n_updates])
 
     def _fit_path(self, X: RepertoireDataset, labels: NDArray[Any], values: Sequence[Any]) -> Iterator[Solution]:
         self._check_values(values)

@@ -102,6 +102,11 @@ class LogisticMIL(BinaryClassifier):
         self.trim = trim
         self.carrier = carrier
 
+    def check_parameters(self) -> None:
+        """Raise InputError if a parameter is wrong for any cohort."""
+        super().check_parameters()
+        self._check_ranges()
+
     def prepare(self, X: RepertoireDataset) -> None:
         """Compute and cache the abundances of all 4-mers of the container."""
         load_kmer_abundances(X, self.abundance, trim=self.trim)

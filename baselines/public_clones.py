@@ -17,6 +17,7 @@ from deeprc.baselines.beta_binomial import compute_beta_binomial_log_odds, fit_t
 from deeprc.baselines.carrier_counts import CountedUnits, find_associated_clones
 from deeprc.baselines.cross_fitted_clone_counts import count_clones_out_of_fold
 from deeprc.baselines.inner_folds import assign_inner_folds
+from deeprc.baselines.parameters import check_whole_number
 from deeprc.baselines.restored import check_clones
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.clones.clone_set import CloneSet
@@ -101,6 +102,12 @@ class PublicClones(BinaryClassifier):
         self.thresholds = thresholds
         self.n_inner_folds = n_inner_folds
         self.cross_fit = cross_fit
+
+    def check_parameters(self) -> None:
+        """Raise InputError if a parameter is wrong for any cohort."""
+        super().check_parameters()
+        self._validate_thresholds()
+        check_whole_number("n_inner_folds", self.n_inner_folds, low=2)
 
     def prepare(self, X: RepertoireDataset) -> None:
         """Compute and cache the clones that the container's repertoires share."""

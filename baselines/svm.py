@@ -74,6 +74,11 @@ class SVM(KernelClassifier):
         self.kmer_offsets = kmer_offsets
         self.weighted = weighted
 
+    def check_parameters(self) -> None:
+        """Raise InputError if a parameter is wrong for any cohort."""
+        super().check_parameters()
+        check_positive("C", self.C)
+
     def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
         cost = check_positive("C", self.C)
         solution = _solve_for_cost(self._compute_gram(X), positive, cost)
@@ -133,6 +138,12 @@ class SVMRegressor(KernelRegressor):
         self.epsilon = epsilon
         self.kmer_offsets = kmer_offsets
         self.weighted = weighted
+
+    def check_parameters(self) -> None:
+        """Raise InputError if a parameter is wrong for any cohort."""
+        super().check_parameters()
+        check_positive("C", self.C)
+        check_not_negative("epsilon", self.epsilon)
 
     def _fit(self, X: RepertoireDataset, numbers: Floats) -> None:
         machine = self._fit_machine(self._compute_gram(X), numbers, self.C)

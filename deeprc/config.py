@@ -10,7 +10,7 @@ from typing import Any, Literal, get_type_hints
 
 from deeprc.documents import abbreviate, parse_yaml, read_yaml, to_plain
 from deeprc.earlier_names import update_names
-from deeprc.encoders import list_encoders, may_have_weights
+from deeprc.encoders import HOW_TO_ADD, list_encoders, may_have_weights
 from deeprc.errors import InputError, find_nearest, suggest_nearest
 from deeprc.setting_values import MAX_NUMBER, convert_value
 
@@ -50,6 +50,7 @@ class NetworkConfig:
             "meaning": "how sequences are represented: the paper's 1D convolution, an LSTM, a transformer, or your"
             " own encoder",
             "names": list_encoders,
+            "advice": HOW_TO_ADD,
         },
     )
     embedding_weights: str | None = field(
@@ -310,7 +311,9 @@ def _build_config(settings: Mapping[str, Any], problems: list[str], doubtful: se
                 continue
             converted, problem = convert_value(value, hints[key], known[key].metadata)
             if problem:
-                problems.append(f"{name}.{key}: {problem}, found {abbreviate(value)}")
+                advice = known[key].metadata.get("advice")
+                found = f"found {abbreviate(value)}" + (f" ({advice})" if advice else "")
+                problems.append(f"{name}.{key}: {problem}, {found}")
                 doubtful.add(key)
             else:
                 values[key] = converted

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
     EncoderFactory = Callable[[EncoderSettings], SequenceEncoder]
 
-__all__ = ["find_encoder", "list_encoders", "may_have_weights", "register_encoder"]
+__all__ = ["HOW_TO_ADD", "find_encoder", "list_encoders", "may_have_weights", "register_encoder"]
+
+HOW_TO_ADD = "to use another encoder, install its package, or call deeprc.encoders.register_encoder in Python first"
+"""What to do if an encoder is unknown, for messages."""
 
 _GROUP = "deeprc.encoders"
 _FACTORIES: dict[str, str | EncoderFactory] = {
@@ -85,7 +88,8 @@ def find_encoder(name: str) -> EncoderFactory:
     if factory is None:
         entries = [*entry_points(group=_GROUP, name=name)]
         if not entries:
-            raise ValueError(f"embedding: expected one of {', '.join(list_encoders())}, found {name!r}")
+            names = ", ".join(list_encoders())
+            raise ValueError(f"embedding: expected one of {names}, found {name!r} ({HOW_TO_ADD})")
         factory = entries[0].load()
     encoder_factory: EncoderFactory = resolve_name(factory) if isinstance(factory, str) else factory
     return encoder_factory

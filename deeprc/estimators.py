@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from deeprc.arrays import digest_arrays
 from deeprc.baselines.inner_folds import assign_grouped_folds
+from deeprc.baselines.parameters import check_types
 from deeprc.calibration import IDENTITY, compute_mean_and_sd, fit_platt_scaling
 from deeprc.datasets.cache import digest_with_genes
 from deeprc.datasets.dataset import RepertoireDataset
@@ -79,6 +80,7 @@ class RepertoireEstimator(BaseEstimator):  # type: ignore[misc]
 
     def check_parameters(self) -> None:
         """Raise InputError if a parameter has a value that is wrong whatever the cohort is."""
+        check_types(self)
 
     @classmethod
     def check_cohort(cls, X: RepertoireDataset) -> None:
@@ -382,8 +384,7 @@ class RepertoireRegressor(RegressorMixin, RepertoireEstimator):  # type: ignore[
     ) -> NDArray[np.float64]:
         """Return the predicted numbers, (V, B), of new repertoires X_new, (B,), for each value of `path_parameter`.
 
-        The result is the same as from `fit(X, y).predict(X_new)` with each value. `_path` shares work between the
-        values. `self` does not change.
+        The result is that of `fit(X, y).predict(X_new)` with each value; `_path` shares work. `self` does not change.
         """
         model = clone(self)
         X, standard = model._standardise(X, y)

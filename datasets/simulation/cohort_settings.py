@@ -19,8 +19,8 @@ __all__ = ["MAX_REPERTOIRES", "MAX_SEQUENCES", "Batch", "Counts", "GeneShift", "
 MAX_REPERTOIRES = 1_000_000
 """The largest number of simulated repertoires; their ids and labels are in memory."""
 
-MAX_SEQUENCES = 1_000_000_000
-"""The largest number of sequences of a simulated repertoire."""
+MAX_SEQUENCES = 100_000_000
+"""The largest number of sequences of a simulated repertoire: it is in memory, where so many take 11 GB."""
 
 _MAX_COUNT = int(np.iinfo(np.uint32).max)
 _MAX_TRIES = 10_000

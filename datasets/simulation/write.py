@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from deeprc.available_memory import count_available_bytes
 from deeprc.datasets.airr_tables import add_required_fields, format_tsv
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.genes import infer_locus
@@ -26,6 +28,12 @@ from deeprc.hidden_folders import temporary_folder
 from deeprc.progress import CountFunction, track
 
 __all__ = ["check_airr_folder", "write_airr", "write_container"]
+
+_BYTES_IN_MEMORY = 100  # of a simulated sequence, about
+_BYTES_IN_CONTAINER = 25  # at least: count, offset, and a dozen residues
+_BYTES_IN_TABLE = 5  # at least, compressed
+_GIGABYTE = 1e9
+_N_DRAWN = 1000  # number of repertoires whose sizes tell how large a cohort is
 
 
 def write_container(
@@ -40,8 +48,9 @@ def write_container(
     Raises
     ------
     InputError
-        If the container cannot be written.
+        If the container cannot be written, or the cohort is too large for the disk or the memory.
     """
+    _check_room(cohort, Path(path), _BYTES_IN_CONTAINER)
     cohort.draw(0, np.arange(1))  # an error of the simulation is raised here, not as one of the container
     with name_write_errors(Path(path)), ContainerWriter(path) as writer:
         for index in track(range(cohort.n_repertoires), "simulating repertoires", cohort.n_repertoires):
@@ -64,9 +73,10 @@ def write_airr(cohort: Cohort, folder: Path, *, progress: CountFunction | None =
     Raises
     ------
     InputError
-        If the folder is not empty, or cannot be written.
+        If the folder is not empty or cannot be written, or if the cohort is too large for the disk or the memory.
     """
     check_airr_folder(folder)
+    _check_room(cohort, folder, _BYTES_IN_TABLE)
     cohort.draw(0, np.arange(1))  # an error of the simulation is raised here, not as one of the folder
     real_folder = Path(os.path.realpath(folder))
     with name_write_errors(folder), ExitStack() as stack:
@@ -91,6 +101,21 @@ def write_airr(cohort: Cohort, folder: Path, *, progress: CountFunction | None =
             real_folder.rmdir()  # it is empty
         unfinished.rename(real_folder)
     return folder / "metadata.tsv"
+
+
+def _check_room(cohort: Cohort, path: Path, bytes_per_sequence: int) -> None:
+    """Refuse a cohort that is too large for the disk of a path, or has a repertoire too large for the memory."""
+    sizes = [cohort.size(index) for index in range(min(cohort.n_repertoires, _N_DRAWN))]
+    total, largest = round(sum(sizes) / len(sizes) * cohort.n_repertoires), max(sizes)
+    folder = next(parent for parent in Path(os.path.realpath(path)).parents if parent.exists())
+    on_disk, free = total * bytes_per_sequence / _GIGABYTE, shutil.disk_usage(folder).free / _GIGABYTE
+    if on_disk > free:
+        needed = f"about {total:,} sequences need at least {on_disk:,.1f} GB on the disk, which has {free:,.1f} GB free"
+        raise InputError(f"{path}: the cohort is too large: {needed}; expected a smaller n_repertoires or sizes.mean")
+    in_memory, available = largest * _BYTES_IN_MEMORY / _GIGABYTE, (count_available_bytes() or np.inf) / _GIGABYTE
+    if in_memory > available:
+        needed = f"{largest:,} sequences need about {in_memory:,.1f} GB of memory; {available:,.1f} GB are free"
+        raise InputError(f"{path}: a repertoire is too large: {needed}; expected a smaller sizes.mean")
 
 
 def check_airr_folder(folder: Path) -> None:

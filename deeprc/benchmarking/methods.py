@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 _FOLDER = "benchmark"
-_MAX_CHECKED = 100  # number of settings of a search space that are checked before anything is fitted
+_MAX_CHECKED, _MAX_COMBINED = 1000, 100  # numbers of single values and of settings checked before anything is fitted
 _SECTION_KEYS = {"search", "trials", "fixed", "estimator", "label", "regression"}
 
 
@@ -300,13 +300,13 @@ def _apply_section(method: Method, section: Mapping[str, Any], source: str) -> M
     if not isinstance(fixed, Mapping):
         raise InputError(f"{where}.fixed: expected names and values of parameters, found {abbreviate(fixed)}")
     search = parse_search(section.get("search", {}), trials=section.get("trials", 1), source=f"{where}.search")
-    estimator = apply_setting(method.estimator, {str(name): read_exponent(value) for name, value in fixed.items()})
-    for setting in search.list_settings([0])[:_MAX_CHECKED]:
-        candidate = apply_setting(estimator, setting)  # raises an error if a parameter does not exist
-        try:
+    try:
+        estimator = apply_setting(method.estimator, {str(name): read_exponent(value) for name, value in fixed.items()})
+        for setting in [*search.list_extremes(_MAX_CHECKED), *search.list_settings([0])[:_MAX_COMBINED]]:
+            candidate = apply_setting(estimator, setting)  # raises an error if a parameter does not exist
             getattr(candidate, "check_parameters", lambda: None)()
-        except ValueError as error:
-            raise InputError(f"{where}: {error}") from error
+    except ValueError as error:
+        raise InputError(f"{where}: {error}") from error
     label = str(section.get("label", method.label))
     if CONTROL_CHARACTERS.search(label):
         raise InputError(f"{where}.label: expected no control characters, found {abbreviate(label)}")

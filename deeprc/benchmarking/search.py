@@ -94,6 +94,22 @@ class SearchSpace:
         settings = [{**combination, **draw} for combination in combinations for draw in draws]
         return list({repr(setting): setting for setting in settings}.values())  # integers may be drawn several times
 
+    def list_extremes(self, limit: int) -> list[Setting]:
+        """Return settings, at most `limit`, in which each listed value and both ends of each range occur.
+
+        Parameters other than the one that varies have their first value. Of a list of consecutive numbers, only the
+        first and the last occur.
+        """
+        values: dict[str, Sequence[Any]] = {
+            name: [listed[0], listed[-1]] if isinstance(listed, range) else listed
+            for name, listed in self.lists.items()
+        }
+        for name, (kind, low, high) in self.ranges.items():
+            values[name] = [float(10**low), float(10**high)] if kind == "log10" else [int(low), int(high)]
+        first = {name: listed[0] for name, listed in values.items()}
+        others = ({**first, name: value} for name, listed in values.items() for value in listed[1:])
+        return list(itertools.islice(itertools.chain([first], others), limit))
+
 
 def parse_search(body: object, *, trials: object, source: str) -> SearchSpace:
     """Parse a search space from a YAML value: `name: [values]`, `{from: 1, to: 9}`, `{log10: [low, high]}`, ...

@@ -29,28 +29,27 @@ import torch
 from numpy.typing import NDArray
 
 from deeprc.arrays import Floats, index_connected
+from deeprc.branches.clones_check import check_stored_clones
 from deeprc.branches.clones_description import (
     ClonesDescription,
     LevelDescription,
     MemoryDescription,
+    check_numbers_of_clones,
     parse_clones_description,
 )
 from deeprc.branches.clones_evidence import N_PARAMETERS, EvidenceLevel, compute_evidence
 from deeprc.branches.clones_memory import CLUSTER, Memory
 from deeprc.branches.genes import check_some_genes_known
-from deeprc.datasets.alphabet import AMINO_ACIDS, MAX_LENGTH
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.clones.distinct import count_clones_of_repertoire, has_merged_clones
-from deeprc.datasets.clones.neighbours import EXACT, ONE_SUBSTITUTION, WILDCARD, NeighbourSearch
+from deeprc.datasets.clones.neighbours import EXACT, ONE_SUBSTITUTION, NeighbourSearch
 from deeprc.datasets.dataset import Repertoire
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
-from deeprc.errors import InputError
 from deeprc.nn.branches import Branch, to_array
 
 __all__ = ["CloneBranch", "CloneHits"]
 
-_MAX_LOG_RATE = 100.0
 _CARRIERS = ("carriers_positive", "carriers_negative")
 
 
@@ -122,7 +121,13 @@ class CloneBranch(Branch):
 
     @classmethod
     def of(cls, memories: Sequence[Memory], n_outputs: int, *, is_doubtful: bool = False) -> CloneBranch:
-        """Return the branch with at least one memory for T outputs; see also `Branch.is_doubtful`."""
+        """Return the branch with at least one memory for T outputs; see also `Branch.is_doubtful`.
+
+        Raises
+        ------
+        InputError
+            If there are more clones than a file of a model may have.
+        """
         sequences = Sequences.concatenate([memory.clones.sequences for memory in memories])
         genes = sequences.genes  # all names of the container, to compare them with those of others
         described = tuple(
@@ -136,7 +141,9 @@ class CloneBranch(Branch):
             for memory in memories
         )
         vocabularies = {name: calls.vocabulary for name, calls in genes.items()}
-        branch = cls(ClonesDescription(described, len(sequences.residues), vocabularies, is_doubtful), n_outputs)
+        description = ClonesDescription(described, len(sequences.residues), vocabularies, is_doubtful)
+        check_numbers_of_clones(description, "the branch `clones`")
+        branch = cls(description, n_outputs)
         columns = {
             "residues": sequences.residues,
             "offsets": sequences.offsets,
@@ -335,31 +342,8 @@ class CloneBranch(Branch):
         return cls(parse_clones_description(description, n_outputs, where), n_outputs)
 
     def check(self, where: str) -> None:
-        """Raise InputError if the buffers, read from a file, have numbers that would crash compiled code."""
-        offsets, residues = to_array(self.offsets), to_array(self.residues)
-        lengths = np.diff(offsets)
-        if offsets[0] != 0 or offsets[-1] != len(residues) or lengths.min() < 1 or lengths.max() > MAX_LENGTH:
-            raise InputError(
-                f"{where}: offsets: expected to rise from 0 to {len(residues)} by at most {MAX_LENGTH} residues a clone"
-            )
-        _check_range(f"{where}: residues", residues, len(AMINO_ACIDS) - 1)
-        for name in GENE_FIELDS:
-            _check_range(f"{where}: {name}", to_array(getattr(self, name)), self._max_code(name))
-        matches = to_array(self.is_ball)
-        is_member = matches >= CLUSTER
-        _check_range(f"{where}: is_ball", matches, CLUSTER + len(matches) - 1)
-        if (matches - WILDCARD >= lengths)[~is_member].any():
-            raise InputError(f"{where}: is_ball: expected wildcards within the clones")
-        _check_range(f"{where}: carriers", to_array(self.carriers), np.iinfo(np.int64).max)
-        _check_range(f"{where}: tests", to_array(self.tests), 1)
-        for memory, levels, *_ in self._list_memory_spans():
-            for parameters in (level.parameters for level in levels):
-                is_wrong = parameters.min() <= 0 if memory.kind == "odds" else abs(parameters[2]) > _MAX_LOG_RATE
-                if not np.isfinite(parameters).all() or is_wrong:
-                    raise InputError(f"{where}: evidence: expected finite numbers, above 0 if the target has classes")
-
-    def _max_code(self, gene: str) -> int:
-        return max(0, len(self._description.genes.get(gene, ())) - 1)
+        """Raise InputError if the buffers, read from a file, have numbers that would crash or stop compiled code."""
+        check_stored_clones({name: to_array(buffer) for name, buffer in self.named_buffers()}, self._description, where)
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
@@ -367,11 +351,6 @@ class CloneBranch(Branch):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_search": None}
-
-
-def _check_range(where: str, values: NDArray[Any], largest: int) -> None:
-    if not (values.min() >= 0 and values.max() <= largest):
-        raise InputError(f"{where}: expected numbers from 0 to {largest}, found {values.min()} to {values.max()}")
 
 
 def _name_match(match: int) -> str:

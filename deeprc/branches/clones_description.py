@@ -5,18 +5,26 @@ Letters: R residues, T outputs.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
 from deeprc.branches.clones_evidence import EvidenceDirection, EvidenceKind, choose_evidence_sign
 from deeprc.datasets.sequences import GENE_FIELDS
-from deeprc.documents import validate
+from deeprc.documents import abbreviate, validate
 from deeprc.errors import InputError
 
-__all__ = ["ClonesDescription", "LevelDescription", "MemoryDescription", "parse_clones_description"]
+__all__ = [
+    "ClonesDescription",
+    "LevelDescription",
+    "MemoryDescription",
+    "check_numbers_of_clones",
+    "parse_clones_description",
+]
 
+_MAX_GENES = 1 << 16  # as in a container
 _MAX_CLONES, _MAX_RESIDUES = 4_000_000, 1 << 27
-_MAX_LEVELS = 100
+_MAX_MEMORIES, _MAX_LEVELS = 10, 100  # of each output and direction; of each memory
 _ABOVE_ALL = 2.0  # a threshold that all p-values are below
 
 
@@ -87,8 +95,11 @@ def parse_clones_description(description: Any, n_outputs: int, where: str) -> Cl
     described: ClonesDescription = validate(description, ClonesDescription, where)
     if not described.memories:
         raise InputError(f"{where}: memories: expected at least one")
-    if sum(memory.n_clones for memory in described.memories) > _MAX_CLONES:
-        raise InputError(f"{where}: memories: expected at most {_MAX_CLONES:,} clones")
+    check_numbers_of_clones(described, where)
+    n_memories = max(Counter((memory.output, memory.direction) for memory in described.memories).values())
+    if n_memories > _MAX_MEMORIES:
+        expected = f"expected at most {_MAX_MEMORIES} for each output and direction"
+        raise InputError(f"{where}: memories: {expected}, found {n_memories}")
     for memory in described.memories:
         if memory.output >= n_outputs:
             raise InputError(f"{where}: memories: output: expected one below {n_outputs}, found {memory.output}")
@@ -97,6 +108,17 @@ def parse_clones_description(description: Any, n_outputs: int, where: str) -> Cl
     for name, vocabulary in described.genes.items():
         if name not in GENE_FIELDS:
             raise InputError(f"{where}: genes: expected some of {', '.join(GENE_FIELDS)}, found {name[:60]!r}")
-        if not vocabulary:
-            raise InputError(f"{where}: genes: {name}: expected names, found none")
+        if not vocabulary or len(set(vocabulary)) < len(vocabulary):
+            raise InputError(f"{where}: genes: {name}: expected different names, found {abbreviate(list(vocabulary))}")
+        if len(vocabulary) > _MAX_GENES:
+            raise InputError(f"{where}: genes: {name}: expected at most {_MAX_GENES:,}, found {len(vocabulary):,}")
     return described
+
+
+def check_numbers_of_clones(described: ClonesDescription, where: str) -> None:
+    """Raise InputError if a branch has more clones, or residues of all clones, than one may have."""
+    n_clones = sum(memory.n_clones for memory in described.memories)
+    if n_clones > _MAX_CLONES:
+        raise InputError(f"{where}: memories: expected at most {_MAX_CLONES:,} clones, found {n_clones:,}")
+    if described.n_residues > _MAX_RESIDUES:
+        raise InputError(f"{where}: n_residues: expected at most {_MAX_RESIDUES:,}, found {described.n_residues:,}")

@@ -43,7 +43,7 @@ from deeprc.runs.run_settings import RunSettings, format_cohort_path, read_setti
 from deeprc.runs.run_start import PreparedRun, begin_run, check_output, warn_of_hidden_singletons
 from deeprc.runs.split_cautions import find_one_class_cautions
 from deeprc.runs.start_motifs_table import make_start_motifs_table
-from deeprc.runs.training_data import check_training_data, digest_training_data
+from deeprc.runs.training_data import check_training_data, digest_split_columns, digest_training_data
 from deeprc.task_labels import describe_classes, encode_labels, set_label_scale
 from deeprc.tasks import Task, parse_tasks
 from deeprc.training.calibration import calibrate_model
@@ -131,6 +131,7 @@ def train_run(
         seed=seed,
         device=device,
         config=config,
+        split_columns=digest_split_columns(dataset.metadata, options),
     )
     prepared = PreparedRun(folder, settings, dataset, division, torch_device)
     _make_trainer(prepared, checkpoint=None)  # raises what it cannot use before anything is written

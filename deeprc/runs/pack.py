@@ -69,7 +69,7 @@ def pack_run(
     text = "" if notes is None else read_text(Path(notes), limit=_MAX_NOTES)
     options = trained.settings.split_options
     options = replace(options, test=_remove_value(options.test))
-    settings = replace(trained.settings, fingerprint="", device="auto", split_options=options)
+    settings = replace(trained.settings, fingerprint="", split_columns={}, device="auto", split_options=options)
     _warn_of_clones_of_one_donor(trained, folder)
     contents = {
         CARD: make_model_card(trained, text).encode(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,9 @@ class RunSettings:
         Arguments of `deeprc train`.
     config
         Configuration of network and training.
+    split_columns
+        Hash of each metadata column that the split or the training reads besides the targets, by name; empty for a run
+        of an earlier version.
     """
 
     cohort: str
@@ -54,6 +57,7 @@ class RunSettings:
     seed: int
     device: str
     config: Config
+    split_columns: Mapping[str, str] = field(default_factory=dict)
 
     def to_yaml(self) -> str:
         """Return the text of `config.yaml`."""
@@ -66,6 +70,7 @@ class RunSettings:
             "device": self.device,
             "targets": list(self.targets),
             "adjust_for": list(self.split_options.adjust_for),
+            "split_columns": dict(self.split_columns),
             "tasks": [_describe_task(task) for task in self.tasks],
         }
         origin = {"format": FORMAT, "version": VERSION, "deeprc": package_version("deeprc")}
@@ -162,6 +167,7 @@ class _StoredSettings:
     validation_fold: int | None = field(default=None, metadata={"low": 0, "high": 2**31})  # earlier versions lack it
     test: str | None = None  # likewise
     adjust_for: tuple[str, ...] = ()  # likewise
+    split_columns: dict[str, str] = field(default_factory=dict)  # likewise
 
     def to_settings(self, config: Config, source: str) -> RunSettings:
         """Return the settings of the run; InputError, which names the file `source`, if its split is not possible."""
@@ -170,7 +176,15 @@ class _StoredSettings:
         except InputError as error:
             raise InputError(f"{source}: {error}") from error
         return RunSettings(
-            self.cohort, self.fingerprint, self.targets, self.tasks, options, self.seed, self.device, config
+            self.cohort,
+            self.fingerprint,
+            self.targets,
+            self.tasks,
+            options,
+            self.seed,
+            self.device,
+            config,
+            self.split_columns,
         )
 
 

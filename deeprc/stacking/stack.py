@@ -133,6 +133,7 @@ class Stack(BinaryClassifier):
         for name in names:
             if name not in list_allowed_members() or list(names).count(name) > 1:
                 raise InputError(f"{expected}, found {name!r}")
+        super().check_parameters()
         check_whole_number("n_folds", self.n_folds, low=2)
         methods = self._make_methods()
         if any(is_network(method.estimator) for method in methods):

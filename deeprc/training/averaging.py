@@ -10,9 +10,10 @@ from torch import Tensor
 
 from deeprc.nn.network import DeepRC
 
-__all__ = ["AveragedNetwork"]
+__all__ = ["CONSTANT", "AveragedNetwork"]
 
-_CONSTANT = ("branches.members.", "branches.known_")  # prefixes of tensors that no update changes
+CONSTANT = ("branches.members.", "branches.known_")
+"""Prefixes of the names of tensors that no update changes."""
 
 
 class AveragedNetwork:
@@ -50,7 +51,7 @@ class AveragedNetwork:
         self._updates += 1
         learning = self._learning.state_dict()
         for name, average in self.network.state_dict().items():
-            if name.startswith(_CONSTANT):
+            if name.startswith(CONSTANT):
                 continue
             if average.is_floating_point():
                 average.lerp_(learning[name], share.to(average))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from deeprc.errors import InputError
 from deeprc.nn.network import DeepRC
+from deeprc.training.averaging import CONSTANT
 from deeprc.training.checkpoint import LOSSES
+from deeprc.training.model import load_weights
 from deeprc.training.step import TrainingStep
 
 __all__ = ["collect_tensors", "make_expected_tensors", "restore_tensors"]
@@ -59,16 +63,27 @@ def make_expected_tensors(network: DeepRC, step: TrainingStep, names: Collection
 
 
 def restore_tensors(
-    tensors: Mapping[str, Tensor], network: DeepRC, step: TrainingStep, device: torch.device
+    tensors: Mapping[str, Tensor], network: DeepRC, step: TrainingStep, device: torch.device, where: str
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], list[Tensor]]:
-    """Give network, averages and optimiser the tensors of a checkpoint; return best weights, start and losses."""
+    """Give network, averages and optimiser the tensors of a checkpoint; return best weights, start and losses.
+
+    Raises
+    ------
+    InputError
+        If the buffers of branches, which compiled code reads, have numbers with which it would crash. Each set of
+        weights must have the same ones. The message begins with `where`.
+    """
     names = ("network", "average", "best", "start", "losses", "optimizer")
     parts: dict[str, dict[str, Any]] = {name: {} for name in names}
     for key, tensor in tensors.items():
         part, name = key.split(".", 1)
         # the optimiser moves its state to the device itself
         parts[part][name] = tensor if part == "optimizer" else tensor.to(device)
-    network.load_state_dict(parts["network"])
+    load_weights(network, parts["network"], where)
+    for part, name in itertools.product(("average", "best", "start"), parts["network"]):
+        stored = parts[part].get(name)
+        if stored is not None and name.startswith(CONSTANT) and not torch.equal(stored, parts["network"][name]):
+            raise InputError(f"{where}: {part}.{name}: expected the numbers of network.{name}, found others")
     step.average.restore(parts["average"])
     _restore_optimizer(step.optimizer, parts["optimizer"])
     return parts["best"], parts["start"], [*tensors[LOSSES].to(device)]

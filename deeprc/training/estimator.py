@@ -82,7 +82,9 @@ class DeepRCEstimator(RepertoireEstimator):
         self.device = device
 
     def check_parameters(self) -> None:
-        """Raise InputError if the configuration cannot be used."""
+        """Raise ValueError if the configuration or another parameter cannot be used."""
+        super().check_parameters()
+        self._check_validation_fraction()
         load_config(self.config, self.overrides or {})
 
     def _make_task(self) -> Task:

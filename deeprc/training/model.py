@@ -220,8 +220,13 @@ class TrainedModel(Model):
             yield OutputParts(outputs.numpy(), _compute_branch_parts(inference, position))
 
     def check_finite(self, numbers: NDArray[np.floating[Any]], repertoire_id: str) -> None:
-        """Raise InputError if numbers that the network computed for a repertoire are infinite or NaN."""
-        if not np.isfinite(numbers).all():
+        """Raise InputError if numbers that the network computed for a repertoire are NaN, or infinite in 32 bits.
+
+        Branches compute contributions in 64 bits, but tables hold 32 bits.
+        """
+        with np.errstate(over="ignore"):
+            is_finite = np.isfinite(numbers.astype(np.float32)).all()
+        if not is_finite:
             raise InputError(
                 f"{self.name}: the network's weights give no finite numbers for {abbreviate(repertoire_id)}"
             )

@@ -387,12 +387,10 @@ class Trainer:
         tensors, state = ranks.compute_once(lambda: load_tensors(path, make_expected))
         self._attach_branches(path, state)  # on the other ranks
         self.state = parse_state(state, self.network.n_outputs, f"{path}: state")
-        restored = restore_tensors(tensors, self.network, self.step, self.device)
+        restored = restore_tensors(tensors, self.network, self.step, self.device, str(path))
         self._best_weights, self._start_weights, self._recent_losses = restored
         if self._start_weights and not any(row["update"] == 0 for row in self.state.history):
             raise InputError(f"{path}: state: history: expected a row of update 0, whose weights it has")
-        if self.network.branches is not None:
-            self.network.branches.check(str(path))
         _logger.info("continuing after update %d", self.state.update)
 
     def _attach_branches(self, path: Path, state: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from deeprc.benchmarking.methods import Method, choose_methods, list_search_pres
 from deeprc.benchmarking.registry import METHODS, RegisteredMethod
 from deeprc.benchmarking.search import SearchSpace
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.documents import to_plain
 from deeprc.errors import InputError
 from deeprc.tasks import Task
 
@@ -205,8 +206,16 @@ def test_an_object_that_is_no_estimator_is_refused(
         (["noise"], {"noise": {"search": {"salt": 3}}}, "mine.yaml: noise.search: salt: expected a list of values"),
         (["noise"], {"noise": {"trials": 0}}, "mine.yaml: noise.search: trials: expected a whole number of at least 1"),
         (["noise"], {"noise": {"fixed": [1]}}, r"mine.yaml: noise.fixed: expected names and values .* found \[1\]"),
-        (["noise"], {"noise": {"fixed": {"C": 1}}}, "^Noise: has no parameter 'C'; it has log, salt, seconds$"),
-        (["noise"], {"noise": {"search": {"C": [1]}}}, "^Noise: has no parameter 'C'; it has log, salt, seconds$"),
+        (
+            ["noise"],
+            {"noise": {"fixed": {"C": 1}}},
+            "mine.yaml: noise: Noise: has no parameter 'C'; it has log, salt, seconds$",
+        ),
+        (
+            ["noise"],
+            {"noise": {"search": {"C": [1]}}},
+            "mine.yaml: noise: Noise: has no parameter 'C'; it has log, salt, seconds$",
+        ),
         (["all"], {"nois": {"search": {}}}, r"mine.yaml: no method 'nois'; did you mean 'noise'\?"),
         (["a"], {"a": {"estimator": 3}}, "mine.yaml: a.estimator: expected module:Class, found 3"),
         (["a=no_such:A"], {"a": {}}, "^no_such:A: cannot be imported: ModuleNotFoundError: No"),
@@ -227,6 +236,43 @@ def test_an_invalid_choice_of_methods_is_refused_with_one_line(
     with pytest.raises(InputError, match=message) as error:
         choose(names, preset if isinstance(preset, str) else {**preset})  # type: ignore[dict-item]
     assert "\n" not in str(error.value)
+
+
+_OF_WRONG_TYPE = {
+    "deeprc": ({"config": [3], "validation_fraction": ["a", 2], "device": [[]], "overrides.kernel_size": ["a"]}, {}),
+    "svm-minmax": ({"C": ["a", -1, True], "kernel": ["x", 3], "kmer_offsets": [3, ["a"], [1]]}, {"epsilon": [-1]}),
+    "knn-minmax": ({"n_neighbors": ["a", 0, 1.5], "weighted": [3]}, {}),
+    "logistic-adam": ({"learning_rate": ["a"], "batch_size": [0], "n_updates": [1.5], "l1": [-1], "scale": ["x"]}, {}),
+    "logistic": ({"penalty": ["l3"], "scale": [[]], "C": [{}], "kmer_offsets": [[0] * 9]}, {"C": [0], "scale": ["x"]}),
+    "gapped-logistic": ({"k": [9], "genes": ["x"], "C": ["a"], "weighted": ["yes"]}, {}),
+    "boosted": ({"learning_rate": ["a"], "max_iter": [0], "seed": [-1]}, {"max_gap": ["a"]}),
+    "stack": ({"members": ["deeprc", [3]], "n_folds": [1, "a"], "preset": [3]}, {}),
+    "burden-test": ({"feature": ["x"], "n_features": [0, "a"]}, {}),
+    "public-clones": ({"p_value": [2, "a"], "thresholds": [[], ["a"], 3], "n_inner_folds": [1], "genes": [3]}, {}),
+    "logistic-mil-4mer": ({"carrier": ["x"], "n_epochs": [0], "n_restarts": ["a"], "trim": [-1]}, {}),
+    "repertoire-size": ({"C": ["a"]}, {"C": ["a"]}),
+    "diversity": ({"C": ["a"]}, {"C": [-1]}),
+    "v-gene-usage": ({"C": ["a"], "genes": ["x", []]}, {"genes": ["x"]}),
+    "sheet-columns": ({"C": ["a"], "columns": [3, [3]], "categories": ["a"]}, {"C": ["a"]}),
+    "known-motif-binary": ({"overlap": ["x", 3]}, {}),
+}
+
+
+@pytest.mark.parametrize("name", _OF_WRONG_TYPE)
+def test_a_wrong_value_anywhere_in_a_preset_is_refused_before_any_fit(name: str, tmp_path: Path) -> None:
+    good = METHODS[name]
+    for kind, wrong in zip(("binary", "regression"), _OF_WRONG_TYPE[name], strict=True):
+        path = good.estimator if kind == "binary" else good.regressor
+        for parameter, value in [(parameter, value) for parameter, values in wrong.items() for value in values]:
+            default = import_estimator_class(path)().get_params()[parameter.partition(".")[0]]
+            listed = [value] if default is None or "." in parameter else [default, value]
+            for section in ({"fixed": {parameter: value}}, {"search": {parameter: listed}}):
+                (tmp_path / "mine.yaml").write_text(yaml.safe_dump({name: to_plain(section)}))
+                preset = methods._Preset.read(tmp_path / "mine.yaml", Task("", "", kind))  # type: ignore[arg-type]
+                with pytest.raises(InputError, match=rf"mine\.yaml: {name}: .*(expected|no file)") as error:
+                    preset.make_method(name, [name])
+                assert parameter.rpartition(".")[2] in str(error.value)
+                assert "\n" not in str(error.value)
 
 
 def test_an_unknown_preset_is_refused(cohort: RepertoireDataset, tmp_path: Path) -> None:

@@ -43,6 +43,15 @@ def test_from_and_to_are_both_included() -> None:
     assert parsed("k: {from: -1, to: 1.0}").list_settings([0]) == [{"k": -1}, {"k": 0}, {"k": 1}]
 
 
+def test_each_value_and_both_ends_of_each_range_are_among_the_extremes() -> None:
+    search = parsed("{a: [x, [y]], k: {from: 1, to: 9}, C: {log10: [-1, 1]}, n: {integer: [-2, 4]}}")
+    first = {"a": "x", "k": 1, "C": 0.1, "n": -2}
+    found = [first, {**first, "a": ["y"]}, {**first, "k": 9}, {**first, "C": 10.0}, {**first, "n": 4}]
+    assert search.list_extremes(10) == found
+    assert search.list_extremes(2) == found[:2]
+    assert SearchSpace().list_extremes(10) == [{}]
+
+
 def test_equal_settings_are_tried_once() -> None:
     assert parsed("C: [1e-3, 1.0e-3, 1, 1.0, true]").list_settings([0]) == [
         {"C": 0.001},

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from deeprc.baselines.beta_binomial import compute_beta_binomial_log_odds
+from deeprc.branches import clones_description
 from deeprc.branches.clones import CloneBranch
 from deeprc.branches.clones_evidence import EvidenceLevel
 from deeprc.branches.clones_memory import CLUSTER, Memory, find_first_of_cluster
@@ -294,6 +295,26 @@ def test_numbers_that_a_stranger_made(name: str, change: Callable[[torch.Tensor]
     assert "\n" not in str(error.value)
 
 
+def test_a_clone_that_is_there_twice() -> None:
+    branch = make_branch()
+    branch.residues[5:10] = branch.residues[:5]
+    branch.check("m")  # one is matched with substitutions, the other exactly
+    branch.is_ball[1] = branch.is_ball[0]
+    with pytest.raises(InputError, match=r"^m: expected different clones in a memory, found one twice$"):
+        branch.check("m")
+
+
+def test_more_clones_than_a_file_may_have_are_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_branch()
+    monkeypatch.setattr(clones_description, "_MAX_CLONES", 3)
+    with pytest.raises(InputError, match="the branch `clones`: memories: expected at most 3 clones, found 4"):
+        make_branch()
+    monkeypatch.setattr(clones_description, "_MAX_CLONES", 4)
+    monkeypatch.setattr(clones_description, "_MAX_RESIDUES", 19)
+    with pytest.raises(InputError, match="the branch `clones`: n_residues: expected at most 19, found 20"):
+        make_branch()
+
+
 def test_clones_longer_than_any_sequence() -> None:
     described = make_branch().describe()
     described["n_residues"] = 1000
@@ -311,7 +332,13 @@ def test_clones_longer_than_any_sequence() -> None:
         ({"n_residues": 0}, "n_residues: expected 1 to"),
         ({"n_residues": 10**15}, "n_residues: expected 1 to"),
         ({"genes": {"d_call": []}}, "genes: expected some of v_call, j_call, found 'd_call'"),
-        ({"genes": {"v_call": []}}, "genes: v_call: expected names, found none"),
+        ({"genes": {"v_call": []}}, "genes: v_call: expected different names, found"),
+        ({"genes": {"v_call": ["V1", "V2", "V1"]}}, "genes: v_call: expected different names, found .'V1', 'V2', 'V1'"),
+        ({"genes": {"v_call": [f"V{i}" for i in range(65_537)]}}, "v_call: expected at most 65,536, found 65,537"),
+        (
+            {"memories": [{"output": 1, "direction": "up", "kind": "odds", "n_clones": 1}] * 11},
+            "memories: expected at most 10 for each output and direction, found 11",
+        ),
         ({"other": 1}, "no key 'other' is known here"),
         (
             {"memories": [{"output": 3, "direction": "up", "kind": "odds", "n_clones": 1}]},

@@ -7,7 +7,7 @@ import pytest
 
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import open_dataset
-from deeprc.datasets.simulation import SimulatedDataset, list_recipes, load_recipe, lstm_training
+from deeprc.datasets.simulation import SimulatedDataset, list_recipes, load_recipe, lstm_training, write
 from deeprc.runs.run import load_run
 
 Run = Callable[..., tuple[int, str, str]]
@@ -128,6 +128,15 @@ def test_a_file_of_ones_own(deeprc: Run, tmp_path: Path) -> None:
         (["simulated-0", "-o", "c.h5", "n_repertoire=3"], "n_repertoire: no such key; did you mean 'n_repertoires'?"),
         (["simulated-0", "-o", "c.h5", "sizes.mean=x"], "sizes.mean: expected a number, found 'x'"),
         (["simulated-0", "-o", "c.h5", "sizes.mean=.nan"], "sizes: expected"),
+        (["quickstart", "-o", "c.h5", "sizes.mean=1e9"], "sizes: expected a mean of 1 to 100,000,000, .* found 1e.09"),
+        (
+            ["quickstart", "-o", "c.h5", "n_repertoires=100000", "sizes.mean=1e8"],
+            "c.h5: the cohort is too large: about 10,000,000,000,000 sequences need at least 250,000.0 GB on the disk",
+        ),
+        (
+            ["quickstart", "--as-airr", "airr", "n_repertoires=100000", "sizes.mean=1e8"],
+            "airr: the cohort is too large: about 10,000,000,000,000 sequences need at least 50,000.0 GB on the disk",
+        ),
         (["simulated-0", "-o", "c.h5", "--scale", "0"], "--scale: expected more than 0, found 0"),
         (["simulated-0", "-o", "c.h5", "--scale", "inf"], "--scale: expected"),
         (["simulated-0", "-o", "none/c.h5", *SMALL], "the folder .*none does not exist"),
@@ -152,6 +161,17 @@ def test_errors_are_one_line_and_leave_nothing(
     assert lines[0].startswith("Error: ")
     assert re.search(message, lines[0])
     assert [path.name for path in tmp_path.iterdir()] == []
+
+
+def test_a_repertoire_that_does_not_fit_into_the_memory_is_refused(
+    deeprc: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write, "count_available_bytes", lambda: 9_000)
+    code, _, err = deeprc("simulate", "quickstart", "-o", tmp_path / "c.h5", "n_repertoires=2", "sizes.mean=100")
+    assert code == 2
+    assert "c.h5: a repertoire is too large: 100 sequences need about 0.0 GB of memory; 0.0 GB are" in err
+    monkeypatch.setattr(write, "count_available_bytes", lambda: 10_000)
+    assert deeprc("simulate", "quickstart", "-o", tmp_path / "c.h5", "n_repertoires=2", "sizes.mean=100")[0] == 0
 
 
 def test_an_existing_file_that_is_no_container_is_left_alone(deeprc: Run, tmp_path: Path) -> None:

@@ -118,6 +118,25 @@ def _attribute(place: str, name: str, value: Any) -> Change:
     return change
 
 
+def _circle(name: str) -> Change:
+    def change(file: h5py.File) -> None:
+        del file[name]
+        file[name], file["further"] = h5py.SoftLink("/further"), h5py.SoftLink(f"/{name}")
+
+    return change
+
+
+def _create(name: str, create: Callable[[int], dict[str, Any]]) -> Change:
+    """Return a change that makes a dataset anew; `create` gets the number of its values."""
+
+    def change(file: h5py.File) -> None:
+        n = len(file[name])
+        del file[name]
+        file.create_dataset(name, **create(n))
+
+    return change
+
+
 def _virtual(file: h5py.File) -> None:
     layout = h5py.VirtualLayout(shape=file["counts"].shape, dtype=np.uint32)
     layout[:] = h5py.VirtualSource("/etc/passwd", "counts", shape=file["counts"].shape)
@@ -167,6 +186,14 @@ def hostile_changes() -> Iterator[tuple[str, Change]]:
         yield f"{name} as text", _replace(name, lambda file, n=name: ["x"] * len(file[n]))
         yield f"{name} is a link", _link(name, h5py.SoftLink("/counts"))
         yield f"{name} is elsewhere", _link(name, h5py.ExternalLink("/etc/passwd", "/counts"))
+        yield f"{name} is in a circle of links", _circle(name)
+        yield (
+            f"{name} as text of any length",
+            _create(name, lambda n: {"data": ["x"] * n, "dtype": h5py.string_dtype()}),
+        )
+        yield f"{name} of pairs", _create(name, lambda n: {"data": np.zeros(n, [("a", "i4"), ("b", "f8")])})
+        yield f"{name} of lists", _create(name, lambda n: {"shape": (n,), "dtype": h5py.vlen_dtype("i4")})
+        yield f"{name} has no space", _create(name, lambda n: {"data": h5py.Empty("u4")})
         yield f"{name} is a group", lambda file, name=name: (file.__delitem__(name), file.create_group(name))[1]
         yield f"{name} of terabytes", _huge(name)
         yield f"{name} of terabytes that are not there", _undeclared(name)

@@ -152,6 +152,13 @@ def test_outputs_that_overflow_are_refused(fitted: DeepRCClassifier, motif_cohor
         survey_cohort(model, motif_cohort[:2], top=10)
 
 
+def test_numbers_that_are_infinite_in_32_bits_are_refused(fitted: DeepRCClassifier) -> None:
+    """A branch computes in 64 bits; a table would have `inf`."""
+    fitted.model_.check_finite(np.array([3e38, -3e38]), "r1")
+    with pytest.raises(InputError, match="the model: the network's weights give no finite numbers for 'r1'"):
+        fitted.model_.check_finite(np.array([0.0, -1e39]), "r1")
+
+
 @needs_figures
 @pytest.mark.usefixtures("no_figures")
 def test_the_report_of_a_fitted_model(

@@ -18,6 +18,7 @@ from deeprc.datasets.container_file import update_checksum
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.known_repertoires import identify_repertoire
+from deeprc.datasets.relabelling import relabel
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import Split, SplitOptions
@@ -289,6 +290,32 @@ def test_a_run_that_another_process_has_begun_meanwhile_is_left_alone(
             cohort.container.path, tmp_path / "run", targets=["status"], config=SMALL, split=SplitOptions(folds=3)
         )
     assert [path.name for path in tmp_path.rglob("*")] == ["run", "config.yaml"]
+
+
+@pytest.mark.slow
+def test_a_changed_column_of_the_split_is_not_resumed(cohort: RepertoireDataset, tmp_path: Path) -> None:
+    """The donors decide what the branches learn, even if the parts of the split are the same."""
+    ids = cohort.metadata[["status"]].assign(repertoire_id=cohort.repertoire_ids)
+    site = np.where(np.arange(len(cohort)) < 6, "north", "south")
+    sheet = ids.assign(donor=[f"d{i // 2}" for i in range(len(cohort))], site=site, day=1)
+    options = SplitOptions(folds=3, group_by="donor", test="site=north")
+
+    def write(name: str, **changes: object) -> Path:
+        sheet.assign(**changes).to_csv(tmp_path / "sheet.tsv", sep="\t", index=False)
+        relabel(cohort.container.path, tmp_path / "sheet.tsv", tmp_path / name)
+        return tmp_path / name
+
+    train_run(write("c.h5"), tmp_path / "run", targets=["status"], config=SMALL, split=options)
+    settings = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert settings["split_columns"].keys() == {"donor", "site"}
+    (tmp_path / "run" / "metrics.json").unlink()
+    for name, values in {"donor": [f"x{i // 2}" for i in range(len(cohort))], "site": site[::-1]}.items():
+        expected = rf"changed-{name}\.h5: its column '{name}', on which the split depends, has changed since .*run was"
+        with pytest.raises(InputError, match=expected):
+            resume_run(tmp_path / "run", cohort=write(f"changed-{name}.h5", **{name: values}))
+    settings["split_columns"] = {}
+    (tmp_path / "run" / "config.yaml").write_text(yaml.safe_dump(settings))  # as a run of an earlier version
+    resume_run(tmp_path / "run", cohort=write("day.h5", day=2))
 
 
 @pytest.mark.slow

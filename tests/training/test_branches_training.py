@@ -218,6 +218,23 @@ def test_a_resumed_training_has_the_same_branches(
         assert torch.equal(resumed.network.state_dict()[name], tensor), name
 
 
+def test_a_checkpoint_whose_weights_have_other_branches_is_refused(
+    cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path, seen: list[TrainingCohort]
+) -> None:
+    """The best weights are used when the training ends, so their branches must be those that were checked."""
+    cohort, path = cohort_factory(40), tmp_path / "checkpoint" / "last.safetensors"
+    with pytest.raises(Killed):
+        make(cohort, config(), path).fit(killing(5))
+    tensors, state = load_tensors(path)
+    altered = [name for name in tensors if name.endswith(".branches.members.composition.offset")]
+    assert {name.partition(".")[0] for name in altered} >= {"network", "average", "best"}
+    for name in altered:
+        save_tensors(path, {**tensors, name: tensors[name] + 1}, state)
+        with pytest.raises(InputError, match=r"last\.safetensors: .*offset: expected the numbers of network") as error:
+            make(cohort, config(), path).fit()
+        assert name.startswith("network") or name in str(error.value)
+
+
 def test_a_model_file_holds_its_branches(cohort: RepertoireDataset, seen: list[TrainingCohort], tmp_path: Path) -> None:
     trainer = make(cohort, config())
     trainer.fit()

@@ -333,7 +333,7 @@ def test_tables_that_cannot_be_used(table: CarrierTable, old: str, new: str, mes
 def test_sizes_and_numbers_of_motifs_have_limits(table: CarrierTable) -> None:
     table.path.write_text(TABLE.replace("2000", "2000000"))
     cohort = Cohort(4, background=LOOPS, signals=(replace(table, depth=1000.0),))
-    with pytest.raises(InputError, match="s3: expected at most 1,000,000,000 sequences, found 1000 x 2000000"):
+    with pytest.raises(InputError, match="s3: expected at most 100,000,000 sequences, found 1000 x 2000000"):
         cohort.size(2)
     many = MotifSignal((Motif("WHW"),) * 2501, 0.1)
     with pytest.raises(InputError, match="at most 2,500 motifs in total, found 2,501"):

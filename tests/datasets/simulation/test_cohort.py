@@ -401,7 +401,7 @@ NAN = float("nan")
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Sizes(0.5), "sizes: expected a mean of 1 to 1,000,000,000"),
+        (lambda: Sizes(0.5), "sizes: expected a mean of 1 to 100,000,000"),
         (lambda: Sizes(10, -1), "found 10, -1 and 1"),
         (lambda: Sizes(10, 1, 0), "a minimum of 1 to mean"),
         (lambda: Sizes(NAN), "sizes: expected"),
