@@ -1,4 +1,4 @@
-"""What the branch `clones` stores for one direction of one output: clones, their matches, and their evidence.
+"""What the branch `clones` stores of one kind of clones: the clones, their matches, and their evidence.
 
 Letters: J clones.
 """
@@ -22,7 +22,7 @@ CLUSTER = 1 << 20
 
 
 class Memory(NamedTuple):
-    """The stored clones that are associated with one output in one direction.
+    """The stored clones of one kind that are associated with one output in one direction.
 
     Attributes
     ----------
