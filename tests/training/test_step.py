@@ -14,7 +14,7 @@ from deeprc.nn import batch as batch_module
 from deeprc.nn import network as network_module
 from deeprc.nn.batch import Collator, RepertoireBatch
 from deeprc.nn.branches import BranchScores
-from deeprc.nn.sampling import _draw_rows_by_tensors, _select_top_rows_by_tensors
+from deeprc.nn.sampling import RowDraw, _draw_rows_by_tensors, _select_top_rows_by_tensors
 from deeprc.outputs import compute_multitask_loss
 from deeprc.tasks import Task
 from deeprc.training.building import build_network
@@ -72,11 +72,11 @@ def test_updates_with_the_tensor_forms_and_filled_batches_are_those_of_the_compi
     expected_losses, expected = make_six_updates(cohort)
     totals = []
 
-    def draw(sizes: Tensor, max_rows: int, keys: Tensor, *, total: int) -> tuple[Tensor, Tensor, Tensor]:
+    def draw(sizes: Tensor, max_rows: int, keys: Tensor, *, total: int) -> RowDraw:
         drawn = sizes.clamp(max=max_rows)
         offsets = torch.cat([drawn.new_zeros(1), drawn.cumsum(0)])
         totals.append((total, int(offsets[-1])))
-        return *_draw_rows_by_tensors(sizes, offsets, keys, total), offsets
+        return RowDraw(*_draw_rows_by_tensors(sizes, offsets, keys, total), offsets)
 
     monkeypatch.setattr(batch_module, "draw_rows", draw)
     monkeypatch.setattr(network_module, "select_top_rows", _select_top_rows_by_tensors)
