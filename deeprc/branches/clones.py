@@ -142,7 +142,7 @@ class CloneBranch(Branch):
         )
         vocabularies = {name: calls.vocabulary for name, calls in genes.items()}
         description = ClonesDescription(described, len(sequences.residues), vocabularies, is_doubtful)
-        check_numbers_of_clones(description, "the branch `clones`")
+        check_numbers_of_clones(description, "the branch `clones` (`clones: false` turns it off)")
         branch = cls(description, n_outputs)
         columns = {
             "residues": sequences.residues,
@@ -193,8 +193,9 @@ class CloneBranch(Branch):
     def find_sequences_of_strongest(self, repertoire: Repertoire) -> NDArray[np.int64]:
         """Return the indices of the sequences of a repertoire that retrieve a strong clone, (n,), in ascending order.
 
-        A clone is strong if the levels on which it counts have at least half of the weight that they have for the clone
-        of the same output and direction for which they have most.
+        Each memory is looked at alone. The weight of one of its clones is the sum of the weights of the levels on which
+        it counts. The clone is strong if it has at least half of the largest weight of a clone of the same output and
+        direction.
 
         Raises
         ------
@@ -236,9 +237,10 @@ class CloneBranch(Branch):
     def _join_hit_clusters(self, rows: NDArray[np.int64], clones: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the clone that stands for the cluster of each of n pairs of a sequence and a clone, (n,).
 
-        It is the first one of the cluster; a clone without a cluster stands for itself. Clusters of one
-        memory that a sequence connects are one cluster. If the sequence were in a training repertoire, they would be,
-        so cross-fitted evidence counts them once, too.
+        It is the first one of the cluster that is in a pair, so a cluster has the smallest p-value of those that are
+        joined. A clone without a cluster stands for itself. Clusters of one memory that a sequence connects are one
+        cluster. If the sequence were in a training repertoire, they would be, so cross-fitted evidence counts them
+        once, too.
         """
         joined, matches = clones.copy(), to_array(self.is_ball)[clones]
         members = np.flatnonzero(matches >= CLUSTER)
@@ -293,7 +295,7 @@ class CloneBranch(Branch):
         return CloneHits(rows, clones, mismatches, outputs[clones], shares), scores_without_hits
 
     def table(self, output_names: Sequence[str]) -> pd.DataFrame:
-        """Return a table of the clones with their associations, by output and direction, best first.
+        """Return a table of the clones with their associations, by output, direction and memory, best first.
 
         Parameters
         ----------
@@ -306,10 +308,11 @@ class CloneBranch(Branch):
             Columns `junction_aa`, `v_call` and `j_call` if genes are part of clones, `output`, `direction`, `match`
             (`exact`, `one substitution`, `any residue at position 7` or `cluster 2`, both from 1), the number of
             carriers (`carriers_positive` and `carriers_negative` for classes, `carriers` for numbers), `p_value`, and
-            `q_value` (Benjamini and Hochberg, over all tested clones). Carriers are donors if they are known, else
-            training repertoires. With `one substitution`, carriers of any neighbour count, and the p-value is corrected
-            for the choice of the match. With a wildcard, `junction_aa` is one of the junctions that match, and carriers
-            of any of them count. A cluster has a row for each member, with the carriers and the p-value of the cluster.
+            `q_value` (Benjamini and Hochberg, over all tested clones of this kind). Carriers are donors if they are
+            known, else training repertoires. With `one substitution`, carriers of any neighbour count, and the p-value
+            is corrected for the choice of the match. With a wildcard, `junction_aa` is one of the junctions that match,
+            and carriers of any of them count. A cluster has a row for each member, with the carriers and the p-value of
+            the cluster.
         """
         frame = self.clones.to_frame()
         memories, carriers = self._description.memories, to_array(self.carriers)

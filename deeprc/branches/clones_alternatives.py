@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from deeprc.arrays import Flags, Floats, Integers
+from deeprc.arrays import Floats, Integers
 from deeprc.baselines.public_clones import THRESHOLDS
 from deeprc.branches.donors import renumber_donors
 from deeprc.branches.loss_weights import weigh_by_losses
@@ -78,10 +78,6 @@ class HeldOutLosses(NamedTuple):
     by_alternative: Floats
     baseline: Floats
     donors: Integers
-
-    def take(self, rows: Flags) -> HeldOutLosses:
-        """Return the losses of some of the repertoires."""
-        return HeldOutLosses(self.by_alternative[:, rows], self.baseline[rows], self.donors[rows])
 
 
 def weigh_alternatives(by_alternative: Floats) -> Floats:

@@ -32,8 +32,8 @@ _ABOVE_ALL = 2.0  # a threshold that all p-values are below
 class LevelDescription:
     """Threshold and weight of one level of evidence, see `EvidenceLevel`."""
 
-    threshold: float = field(default=_ABOVE_ALL, metadata={"low": 0.0})
-    weight: float = 1.0
+    threshold: float = field(default=_ABOVE_ALL, metadata={"low": 0.0, "high": _ABOVE_ALL})
+    weight: float = field(default=1.0, metadata={"low": 0.0, "high": 1.0})
 
 
 @dataclass(frozen=True)

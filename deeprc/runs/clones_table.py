@@ -24,7 +24,7 @@ def make_clones_table(model: TrainedModel) -> pd.DataFrame:
     """Return the table of the clones that a model stores, see `CloneBranch.table`; empty if it has no such branch.
 
     The rows of each output and direction are ordered by p-value. If several kinds of clones have the same clone with
-    the same match, it has one row.
+    the same match, it has one row, with the q-value of the kind that is stored first.
     """
     for branch, _ in iterate_branches(model.network.branches):
         if branch.name == CloneBranch.name:

@@ -51,9 +51,9 @@ def fit_branches_and_find_motifs(
     container. This does not mislead early stopping, because their scores are cross-fitted, like those of training
     repertoires.
 
-    Motifs are searched among the sequences that match no stored clone of the branches, or among all sequences if the
-    clones are doubtful (`leave_out_clones`). A doubtful motif is used only if the validation fold confirms it. Motifs
-    are not searched if counts scale the residues (`abundance`), or if the encoder cannot start from motifs.
+    Motifs are searched among the sequences that match no strong stored clone of the branches, or among all sequences if
+    the clones are doubtful (`leave_out_clones`). A doubtful motif is used only if the validation fold confirms it.
+    Motifs are not searched if counts scale the residues (`abundance`), or if the encoder cannot start from motifs.
 
     Parameters
     ----------

@@ -307,11 +307,12 @@ def test_a_clone_that_is_there_twice() -> None:
 def test_more_clones_than_a_file_may_have_are_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     make_branch()
     monkeypatch.setattr(clones_description, "_MAX_CLONES", 3)
-    with pytest.raises(InputError, match="the branch `clones`: memories: expected at most 3 clones, found 4"):
+    where = r"^the branch `clones` \(`clones: false` turns it off\)"
+    with pytest.raises(InputError, match=f"{where}: memories: expected at most 3 clones, found 4$"):
         make_branch()
     monkeypatch.setattr(clones_description, "_MAX_CLONES", 4)
     monkeypatch.setattr(clones_description, "_MAX_RESIDUES", 19)
-    with pytest.raises(InputError, match="the branch `clones`: n_residues: expected at most 19, found 20"):
+    with pytest.raises(InputError, match=f"{where}: n_residues: expected at most 19, found 20$"):
         make_branch()
 
 
@@ -357,7 +358,10 @@ def test_clones_longer_than_any_sequence() -> None:
         ({"memories": [{**MEMORY, "levels": []}]}, "levels: expected 1 to 100, found 0"),
         ({"memories": [{**MEMORY, "levels": [{}] * 101}]}, "levels: expected 1 to 100, found 101"),
         ({"memories": [{**MEMORY, "levels": [{"weight": math.nan}]}]}, "weight: expected a finite number"),
-        ({"memories": [{**MEMORY, "levels": [{"threshold": -1.0}]}]}, "threshold: expected"),
+        ({"memories": [{**MEMORY, "levels": [{"weight": -0.1}]}]}, "weight: expected 0 to 1, found -0.1"),
+        ({"memories": [{**MEMORY, "levels": [{"weight": 1e308}]}]}, r"weight: expected 0 to 1, found 1e\+308"),
+        ({"memories": [{**MEMORY, "levels": [{"threshold": -1.0}]}]}, "threshold: expected 0 to 2, found -1.0"),
+        ({"memories": [{**MEMORY, "levels": [{"threshold": 2.5}]}]}, "threshold: expected 0 to 2, found 2.5"),
     ],
 )
 def test_descriptions_that_a_stranger_made(change: dict[str, object], message: str) -> None:

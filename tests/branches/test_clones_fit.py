@@ -406,6 +406,12 @@ def test_alternatives_are_weighted_by_their_losses() -> None:
     np.testing.assert_allclose(weigh_alternatives(losses), np.array([1, np.exp(-0.5), 0]) / (1 + np.exp(-0.5)))
 
 
+def test_of_alternatives_with_equal_losses_the_first_has_a_weight() -> None:
+    """The rows 0 and 1 have equal sums, but not equal losses."""
+    losses = np.array([[1.0, 3.0], [2.0, 2.0], [1.0, 3.0], [2.0, 2.0]])
+    np.testing.assert_allclose(weigh_alternatives(losses), [0.5, 0.5, 0, 0])
+
+
 def test_wildcard_clones_must_be_better_than_chance_makes_them() -> None:
     """A gain of 0.1 in the mean, once with a standard error of 0.09 and once of 0.29."""
     alternatives, donors = ALTERNATIVES, np.arange(4)

@@ -58,7 +58,8 @@ def test_the_stored_clones_are_those_of_the_model(run: Run) -> None:
     labels = [column.label for column in table.columns]
     assert labels[-5:] == ["Carriers: of the class", "Carriers: others", "Carriers", "p", "q"]
     n_significant = (stored["q_value"] <= 0.05).sum()
-    assert table.caption.startswith(f"All {len(stored)} stored clones; {n_significant} of all have a q of at most 0.05")
+    counted = f"The first 20 of {len(stored)} stored clones; {n_significant} of all have a q of at most 0.05"
+    assert table.caption.startswith(counted)
     first = stored.sort_values("p_value", kind="stable")
     assert [row[0].value for row in table.rows] == first["junction_aa"].head(20).tolist()
     assert {row[3].text for row in table.rows} <= {"status: 1", "status: 0", "score: higher", "score: lower"}
@@ -169,7 +170,7 @@ def test_new_sequences_that_match_a_wildcard_are_in_the_attention_table(
     is_member = table["junction_aa"].str.fullmatch(GROUPS)
     is_stored = table["junction_aa"].isin(run_of_groups.clones()["junction_aa"])
     assert (is_member & ~is_stored).sum() > 40
-    assert table.loc[is_member, "through_clones"].min() > 1
+    assert table.loc[is_member, "through_clones"].min() > 0.5
     assert table.loc[~is_member & ~is_stored, "through_clones"].max() < 0
     best = read_table_of("attention", packed, new, tmp_path / "best.tsv", "--top-overall", "10")
     assert best["junction_aa"].str.fullmatch(GROUPS).all()
