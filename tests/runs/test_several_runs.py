@@ -310,7 +310,7 @@ def test_runs_that_have_begun_keep_their_split(cohort: RepertoireDataset, tmp_pa
     train_runs(path, tmp_path / "runs", {"fold-0": plans["fold-0"]}, OPTIONS)
     n = len(cohort)
     with_column(cohort, path, patient_id=[f"q{(7 * i) % n // 2}" for i in range(n)])
-    message = r"runs/fold-0: was started with a different split than .*cohort.h5 gives now: a column of its metadata"
+    message = r"cohort.h5: its column 'patient_id', on which the split depends, has changed since .*runs/fold-0"
     with pytest.raises(InputError, match=message):
         train_runs(path, tmp_path / "runs", plans, OPTIONS)
     assert [each.name for each in (tmp_path / "runs").iterdir()] == ["fold-0"]
