@@ -102,10 +102,10 @@ def varied(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
 )
 def test_exact_retrieval_is_that_of_public_clones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: int) -> None:
     monkeypatch.setattr(clones_candidates, "_LEVELS", (1e-300,))
-    monkeypatch.setattr(clones_fit, "select_results", lambda results: (results[:1], False))
     dataset = write_repertoires(tmp_path / "c.h5", draw_repertoires(0, Y, rates=(0.2, 0.45)), fields)
     new = write_repertoires(tmp_path / "new.h5", draw_repertoires(1, Y, rates=(0.2, 0.45)), fields)
     public = PublicClones().fit(dataset, Y)
+    choose_alternative(monkeypatch, "exact", public.p_value_)
     fitted, branch = fit(dataset, Y)
     table = branch.table(["status"])
     columns = [*public.associated_clones()]
@@ -320,7 +320,10 @@ def chained(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
 
 
 @pytest.mark.slow
-def test_clusters_where_sequences_of_donors_are_connected(chained: RepertoireDataset, tmp_path: Path) -> None:
+def test_clusters_where_sequences_of_donors_are_connected(
+    chained: RepertoireDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose_alternative(monkeypatch, "cluster", 0.01)
     new = write_repertoires(tmp_path / "n.h5", draw_chains(1, Y))
     fitted, branch = fit(chained, Y)
     table = branch.table(["status"])
