@@ -59,6 +59,8 @@ from deeprc.datasets.dataset import RepertoireDataset
 
 __all__ = ["fit_clones"]
 
+_MAX_STORED = 200_000  # largest number of clones of a memory, see `_make_memory`
+
 
 @dataclass(frozen=True)
 class _CohortClones:
@@ -251,9 +253,16 @@ def _make_memory(
     kind: str,
     levels: Sequence[EvidenceLevel],
 ) -> Memory | None:
-    """Return the memory of one kind of clones, with those that pass the loosest level; None if there are none."""
-    search, threshold, tested = candidates.search, levels[0].threshold, special.find(kind)
+    """Return the memory of one kind of clones, with those that pass the loosest level; None if there are none.
+
+    Levels that more than `_MAX_STORED` clones pass are left out, unless all are so.
+    """
+    search, tested = candidates.search, special.find(kind)
     tested = clones.shared if tested is None else tested
+    p_values = find_associated_clones(tested, search.units, levels[0].threshold, search.test).p_values
+    n_passing = [int((p_values < level.threshold).sum()) for level in levels]
+    levels = [level for level, n in zip(levels, n_passing, strict=True) if n <= _MAX_STORED] or levels[-1:]
+    threshold = levels[0].threshold
     associated = find_associated_clones(tested, search.units, threshold, search.test)
     if kind == "one substitution":
         matches = choose_final_matches(candidates)

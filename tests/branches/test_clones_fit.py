@@ -102,10 +102,10 @@ def varied(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
 )
 def test_exact_retrieval_is_that_of_public_clones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: int) -> None:
     monkeypatch.setattr(clones_candidates, "_LEVELS", (1e-300,))
-    monkeypatch.setattr(clones_fit, "select_results", lambda results: (results[:1], False))
     dataset = write_repertoires(tmp_path / "c.h5", draw_repertoires(0, Y, rates=(0.2, 0.45)), fields)
     new = write_repertoires(tmp_path / "new.h5", draw_repertoires(1, Y, rates=(0.2, 0.45)), fields)
     public = PublicClones().fit(dataset, Y)
+    choose_alternative(monkeypatch, "exact", public.p_value_)
     fitted, branch = fit(dataset, Y)
     table = branch.table(["status"])
     columns = [*public.associated_clones()]
@@ -320,7 +320,10 @@ def chained(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
 
 
 @pytest.mark.slow
-def test_clusters_where_sequences_of_donors_are_connected(chained: RepertoireDataset, tmp_path: Path) -> None:
+def test_clusters_where_sequences_of_donors_are_connected(
+    chained: RepertoireDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose_alternative(monkeypatch, "cluster", 0.01)
     new = write_repertoires(tmp_path / "n.h5", draw_chains(1, Y))
     fitted, branch = fit(chained, Y)
     table = branch.table(["status"])
@@ -867,3 +870,17 @@ def test_overshared_clones_where_too_few_donors_carry_each(tmp_path: Path) -> No
     assert roc_auc_score(Y, scores_of(branch, new)[:, 0]) > 0.9
     assert roc_auc_score(Y, fitted.scores[:, 0]) > 0.85
     assert roc_auc_score(Y, PublicClones().fit(cohort, Y).decision_function(new)) < 0.8
+
+
+def test_levels_with_too_many_clones_are_left_out(exact: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_weights(monkeypatch, {("exact", 0.1): 0.25, ("exact", 0.001): 0.75})
+    monkeypatch.setattr(clones_fit, "select_results", lambda results: (results[:1], False))
+    p_values = fit(exact, Y)[1].table(["status"])["p_value"]
+    n_strict = int((p_values < 0.001).sum())
+    assert n_strict < len(p_values)
+    for limit in (n_strict, n_strict - 1):  # the last level stays
+        monkeypatch.setattr(clones_fit, "_MAX_STORED", limit)
+        _, branch = fit(exact, Y)
+        (memory,) = branch.describe()["memories"]
+        assert [level["threshold"] for level in memory["levels"]] == [0.001]
+        assert branch.table(["status"])["p_value"].tolist() == p_values[:n_strict].tolist()

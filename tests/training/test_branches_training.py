@@ -357,9 +357,11 @@ def test_motifs_are_not_searched_in_clones_of_the_memory(tmp_path: Path, monkeyp
     whole = with_memory.train.dataset
     witnesses = np.array([np.count_nonzero(repertoire.witness) for repertoire in whole])
     assert witnesses.sum() > 200
-    left = np.array([np.count_nonzero(repertoire.witness) for repertoire in remaining])  # type: ignore[call-overload]
-    assert left.sum() <= 5  # a few are of clones that are not strong
-    assert (whole.n_sequences - remaining.n_sequences - witnesses + left).sum() <= 5  # other sequences
+    left = np.array([np.count_nonzero(repertoire.witness) for repertoire in remaining])  # of a clone that is not strong
+    assert left.sum() < witnesses.sum() / 10
+    n_others = whole.n_sequences - remaining.n_sequences - (witnesses - left)  # the memory also has other clones
+    assert n_others.min() == 0
+    assert n_others.sum() <= 5
     assert leave_out_clones(without.network, without.train) is without.train
     monkeypatch.setattr(CloneBranch, "is_doubtful", True)
     assert leave_out_clones(with_memory.network, with_memory.train) is with_memory.train
