@@ -839,6 +839,6 @@ def test_covidtcrs_has_the_findings_that_are_known(real_data):
     assert only(found, "small-repertoire").repertoires == ("2_cd4_1_S67", "5_cd4_1_S4")
     assert only(found, "similar-content").repertoires == ("31_cd8_1_S64", "34_cd4_1_S55")  # two subjects
     assert only(found, "subject-in-both-classes").severity == "note"
-    assert "for 2 donors: covidam10, covidam12; " in only(found, "closer-to-other-class").message
+    assert "(2 donors: covidam10, covidam12). Example: " in only(found, "closer-to-other-class").message
     genes = {each.property: each.value for each in found.shortcuts if each.code == "label-from-genes"}
     assert min(genes.values()) > 0.85  # an independent scikit-learn pipeline, grouped by subject: 0.90 and 0.97
