@@ -19,7 +19,7 @@ of a sequence and a clone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, ClassVar, NamedTuple
 
@@ -190,8 +190,8 @@ class CloneBranch(Branch):
         """
         return self._match_stored_clones(repertoire)[0]
 
-    def find_sequences_of_strongest(self, repertoire: Repertoire) -> NDArray[np.int64]:
-        """Return the indices of the sequences of a repertoire that retrieve a strong clone, (n,), in ascending order.
+    def find_sequences_of_strongest(self, repertoires: Iterable[Repertoire]) -> Iterator[NDArray[np.int64]]:
+        """Yield the indices of the sequences of each repertoire that retrieve a strong clone, (n,), in ascending order.
 
         Each memory is looked at alone. The weight of one of its clones is the sum of the weights of the levels on which
         it counts. The clone is strong if it has at least half of the largest weight of a clone of the same output and
@@ -200,10 +200,12 @@ class CloneBranch(Branch):
         Raises
         ------
         InputError
-            If the repertoire's container lacks genes with which the clones were learned.
+            If a repertoire's container lacks genes with which the clones were learned.
         """
-        pairs = self._prepare_search(repertoire).find_in(repertoire)
-        return np.unique(pairs.rows[self._mark_strongest()[pairs.clones]])
+        is_strong = self._mark_strongest()
+        for repertoire in repertoires:
+            pairs = self._prepare_search(repertoire).find_in(repertoire)
+            yield np.unique(pairs.rows[is_strong[pairs.clones]])
 
     def _mark_strongest(self) -> NDArray[np.bool_]:
         """Return whether each clone is strong, (J,), see `find_sequences_of_strongest`."""

@@ -259,11 +259,13 @@ def _make_memory(
     """
     search, tested = candidates.search, special.find(kind)
     tested = clones.shared if tested is None else tested
-    p_values = find_associated_clones(tested, search.units, levels[0].threshold, search.test).p_values
-    n_passing = [int((p_values < level.threshold).sum()) for level in levels]
+    loosest = levels[0].threshold
+    associated = find_associated_clones(tested, search.units, loosest, search.test)
+    n_passing = [int((associated.p_values < level.threshold).sum()) for level in levels]
     levels = [level for level, n in zip(levels, n_passing, strict=True) if n <= _MAX_STORED] or levels[-1:]
     threshold = levels[0].threshold
-    associated = find_associated_clones(tested, search.units, threshold, search.test)
+    if threshold < loosest:
+        associated = find_associated_clones(tested, search.units, threshold, search.test)
     if kind == "one substitution":
         matches = choose_final_matches(candidates)
         chosen = _choose_candidates(matches, clones.candidates, threshold, associated.n_tested)

@@ -73,7 +73,7 @@ def leave_out_clones(network: DeepRC, repertoires: LabelledRepertoires) -> Label
     if branch is None or branch.is_doubtful:
         return repertoires
     dataset = repertoires.dataset
-    found = map(branch.find_sequences_of_strongest, dataset)
+    found = branch.find_sequences_of_strongest(dataset)
     matching_rows = list(track(found, "matching stored clones", len(dataset)))
     _logger.info(
         "%s of %s sequences of %d repertoires match a strong stored clone, and the search for motifs leaves them out",

@@ -241,39 +241,37 @@ def test_cross_fitted_scores_are_those_of_a_refit_without_the_fold(
     assert np.abs(scores_of(branch, dataset) - fitted.scores).max() > 0.01
 
 
-def test_cross_fitted_scores_of_two_kinds_of_clones(varied: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are the weighted sum of those of each kind, and those of a refit without the fold."""
-    folds = assign_inner_folds(varied, Y == 1, 5)
-    fix_folds(monkeypatch, dict(zip((each.digest() for each in varied), folds.tolist(), strict=True)))
+def check_weighted_sum(
+    monkeypatch: pytest.MonkeyPatch, dataset: RepertoireDataset, alternatives: Sequence[tuple[str, float]]
+) -> tuple[pd.DataFrame, list[pd.DataFrame]]:
+    """Assert that scores of two alternatives are their weighted sums and, out of fold, those of a refit without it.
+
+    Return the table of the clones of both, and the tables of each.
+    """
+    folds = assign_inner_folds(dataset, Y == 1, 5)
+    fix_folds(monkeypatch, dict(zip((each.digest() for each in dataset), folds.tolist(), strict=True)))
     alone = []
-    for kind in ("exact", "one substitution"):
-        choose_alternative(monkeypatch, kind, 0.01)
-        alone.append(fit(varied, Y))
-    set_weights(monkeypatch, {("exact", 0.01): 0.25, ("one substitution", 0.01): 0.75})
-    fitted, branch = fit(varied, Y)
+    for kind, threshold in alternatives:
+        choose_alternative(monkeypatch, kind, threshold)
+        alone.append(fit(dataset, Y))
+    set_weights(monkeypatch, dict(zip(alternatives, (0.25, 0.75), strict=True)))
+    fitted, branch = fit(dataset, Y)
     np.testing.assert_allclose(fitted.scores, 0.25 * alone[0][0].scores + 0.75 * alone[1][0].scores)
-    expected = 0.25 * scores_of(alone[0][1], varied) + 0.75 * scores_of(alone[1][1], varied)
-    np.testing.assert_allclose(scores_of(branch, varied), expected)
-    assert len(branch.table(["status"])) == sum(len(each.table(["status"])) for _, each in alone)
-    check_refits_without_a_fold(varied, folds, fitted)
+    expected = 0.25 * scores_of(alone[0][1], dataset) + 0.75 * scores_of(alone[1][1], dataset)
+    np.testing.assert_allclose(scores_of(branch, dataset), expected)
+    check_refits_without_a_fold(dataset, folds, fitted)
+    return branch.table(["status"]), [each.table(["status"]) for _, each in alone]
+
+
+def test_cross_fitted_scores_of_two_kinds_of_clones(varied: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    both, alone = check_weighted_sum(monkeypatch, varied, [("exact", 0.01), ("one substitution", 0.01)])
+    assert len(both) == len(alone[0]) + len(alone[1])
 
 
 def test_cross_fitted_scores_of_two_thresholds(exact: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are the weighted sum of those of each threshold, and those of a refit without the fold."""
-    folds = assign_inner_folds(exact, Y == 1, 5)
-    fix_folds(monkeypatch, dict(zip((each.digest() for each in exact), folds.tolist(), strict=True)))
-    alone = []
-    for threshold in (0.1, 0.001):
-        choose_alternative(monkeypatch, "exact", threshold)
-        alone.append(fit(exact, Y))
-    set_weights(monkeypatch, {("exact", 0.1): 0.25, ("exact", 0.001): 0.75})
-    fitted, branch = fit(exact, Y)
-    np.testing.assert_allclose(fitted.scores, 0.25 * alone[0][0].scores + 0.75 * alone[1][0].scores)
-    expected = 0.25 * scores_of(alone[0][1], exact) + 0.75 * scores_of(alone[1][1], exact)
-    np.testing.assert_allclose(scores_of(branch, exact), expected)
-    pd.testing.assert_frame_equal(branch.table(["status"]), alone[0][1].table(["status"]))
-    assert len(alone[0][1].table(["status"])) > len(alone[1][1].table(["status"]))
-    check_refits_without_a_fold(exact, folds, fitted)
+    both, (loose, strict) = check_weighted_sum(monkeypatch, exact, [("exact", 0.1), ("exact", 0.001)])
+    pd.testing.assert_frame_equal(both, loose)
+    assert len(loose) > len(strict)
 
 
 @pytest.fixture(scope="module")

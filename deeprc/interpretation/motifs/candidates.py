@@ -75,7 +75,7 @@ class FoundPattern(NamedTuple):
     score
         Logarithm of its corrected p-value, see `score_pattern`.
     sources
-        What found it: windows of attributions, or kernels.
+        The ways in which it was found: by windows of attributions, or by kernels.
     matrix
         Matrix of the windows of the attended sequences, with informative positions beside the pattern.
     start
