@@ -1,25 +1,27 @@
 """The branch `composition`: a linear function of the 4-mers, the genes and the counts of all sequences of a repertoire.
 
 The features x of a repertoire are the mean number of times that each 4-mer occurs in a sequence, the centred log-ratios
-of V and J gene usage (as `VGeneUsage`), how diverse the counts are (`compute_abundance_features`), and which 3-mers
-and genes expanded clones have (`deeprc.branches.expansion`). With the mean x of the training repertoires, the score is
+of V and J gene usage (as `VGeneUsage`), how diverse the counts are (`compute_abundance_features`), which 3-mers and
+genes expanded clones have (`deeprc.branches.expansion`), and which residues are at each position of the junctions,
+compared with what their genes let expect (`deeprc.branches.residues`). With the mean x of the training repertoires, the
+score is
 
     n / (n + m) * weights . (x - mean),
 
 where n is the number of sequences and m is `NOISE_SEQUENCES`. The factor shrinks the scores of small repertoires, whose
 features are mostly noise. For B cells, a branch may count each clonal family once instead of each sequence: in n, and
-in the frequencies of k-mers and genes (`deeprc.branches.frequencies`).
+in the frequencies of k-mers, genes and residues (`deeprc.branches.frequencies`).
 
 The branch also uses k-mers of one, two and three residues that begin a 4-mer: their frequencies are sums over 4-mers,
 so their weights are part of the weights of the 4-mers (see `deeprc.branches.composition_fit`).
 
-Letters: N sequences of one repertoire, T outputs, M 4-mers, G genes of one field, Q features of counts, E 3-mers.
+Letters: N sequences of one repertoire, T outputs, M 4-mers, G genes of one field, Q features of counts, E 3-mers, F
+residues at positions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -27,8 +29,8 @@ import torch
 from torch import Tensor
 
 from deeprc.arrays import Floats
-from deeprc.baselines.gene_usage import compute_centred_log_ratios
 from deeprc.branches.abundances import compute_abundance_features, name_abundance_features
+from deeprc.branches.composition_description import parse_composition_description
 from deeprc.branches.composition_loops import (
     N_KMERS,
     ExpansionTerms,
@@ -38,14 +40,20 @@ from deeprc.branches.composition_loops import (
     write_frequency_terms,
 )
 from deeprc.branches.expansion import N_EXPANSION_KMERS, compute_expansion_scores, has_known_expansion
-from deeprc.branches.genes import check_some_genes_known
+from deeprc.branches.gene_shares import share_gene_scores
+from deeprc.branches.genes import get_known_genes
 from deeprc.branches.linear_function import KIND_NAMES, LinearFunction, name_kind
+from deeprc.branches.residues import (
+    N_PLACED_RESIDUES,
+    ExpectedResidues,
+    ResidueTerms,
+    add_residue_terms,
+    index_genes,
+)
 from deeprc.compilation import run_in_blocks
-from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.clones.families import compute_family_weights
 from deeprc.datasets.dataset import Repertoire
 from deeprc.datasets.sequences import GENE_FIELDS
-from deeprc.documents import abbreviate, validate
 from deeprc.errors import InputError
 from deeprc.nn.branches import Branch, to_array
 
@@ -54,7 +62,6 @@ __all__ = ["NOISE_SEQUENCES", "CompositionBranch", "K"]
 NOISE_SEQUENCES = 1000
 """Number of sequences, m, at which the score of a repertoire is halved."""
 
-_MAX_NAMES = 20_000  # largest number of genes of a field; IMGT has a few hundred names
 _BLOCK = 65_536  # number of sequences that one thread reads at a time
 
 
@@ -64,24 +71,13 @@ class _GeneBuffers(NamedTuple):
     weights: str
     centre: str
     expansion_weights: str
+    residues: str
 
 
 _GENE_BUFFERS = {
-    field: _GeneBuffers(f"{field}_weights", f"{field}_centre", f"{field}_expansion_weights") for field in GENE_FIELDS
+    field: _GeneBuffers(*(f"{field}_{name}" for name in ("weights", "centre", "expansion_weights", "residues")))
+    for field in GENE_FIELDS
 }
-
-
-@dataclass(frozen=True)
-class _Description:
-    """The description that `CompositionBranch.describe` returns: genes with weights, other features, and doubt."""
-
-    v_call: tuple[str, ...]
-    j_call: tuple[str, ...]
-    abundances: bool = False  # models of earlier versions do not say it
-    richness_depth: int = 0
-    expansion: bool = False
-    families: bool = False
-    doubtful: bool = False
 
 
 class CompositionBranch(Branch):
@@ -99,8 +95,11 @@ class CompositionBranch(Branch):
         Number of counts at which numbers of clones are compared; if it is 0, this feature is left out.
     reads_expansion
         Whether the 3-mers and genes of expanded clones have weights.
+    reads_residues
+        Whether the residues at positions have weights.
     counts_families
-        Whether each clonal family counts once in the frequencies of k-mers and genes, instead of each sequence.
+        Whether each clonal family counts once in the frequencies of k-mers, genes and residues, instead of each
+        sequence.
     is_doubtful
         Whether the evidence for the branch is weak, see `Branch.is_doubtful`.
 
@@ -121,6 +120,11 @@ class CompositionBranch(Branch):
         none.
     expansion_constants
         Sum of the mean of these features times their weights, (T,) float64.
+    residue_weights, v_call_residues, j_call_residues
+        Weights of the residues by V gene, (T, G + 1, F) float32, and what is expected from the V gene and from the J
+        gene, (G + 1, F) float64 each, see `ExpectedResidues`; absent if residues have no weights.
+    residue_constants
+        Sum of the mean of these features times their weights, (T,) float64.
     """
 
     name: ClassVar[str] = "composition"
@@ -136,6 +140,7 @@ class CompositionBranch(Branch):
         reads_abundances: bool = False,
         richness_depth: int = 0,
         reads_expansion: bool = False,
+        reads_residues: bool = False,
         counts_families: bool = False,
         is_doubtful: bool = False,
     ) -> None:
@@ -143,6 +148,7 @@ class CompositionBranch(Branch):
         self._is_doubtful = is_doubtful
         self.counts_families = counts_families
         self.reads_abundances, self.reads_expansion = reads_abundances, reads_expansion
+        self.reads_residues = reads_residues
         self.richness_depth = richness_depth
         self.genes = {field: tuple((genes or {}).get(field, ())) for field in GENE_FIELDS}
         self.register_buffer("kmer_weights", torch.zeros(n_outputs, N_KMERS))
@@ -161,6 +167,13 @@ class CompositionBranch(Branch):
             for field, names in self.genes.items():
                 weights = torch.zeros(n_outputs, len(names), dtype=torch.float64)
                 self.register_buffer(_GENE_BUFFERS[field].expansion_weights, weights)
+        if reads_residues:
+            n_rows = len(self.genes["v_call"]) + 1
+            self.register_buffer("residue_weights", torch.zeros(n_outputs, n_rows, N_PLACED_RESIDUES))
+            self.register_buffer("residue_constants", torch.zeros(n_outputs, dtype=torch.float64))
+            for field, names in self.genes.items():
+                expected = torch.zeros(len(names) + 1, N_PLACED_RESIDUES, dtype=torch.float64)
+                self.register_buffer(_GENE_BUFFERS[field].residues, expected)
 
     @property
     def reads_counts(self) -> bool:
@@ -188,7 +201,7 @@ class CompositionBranch(Branch):
         def get_weights(name: str, n_features: int) -> Floats:
             """Return the weights in a buffer, (n_features,)."""
             buffer = getattr(self, name, None)
-            return np.zeros(n_features) if buffer is None else to_array(buffer[output]).astype(np.float64)
+            return np.zeros(n_features) if buffer is None else to_array(buffer[output]).astype(np.float64).ravel()
 
         genes = [get_weights(_GENE_BUFFERS[field].weights, len(names)) for field, names in self.genes.items()]
         gene_expansion = [
@@ -200,7 +213,18 @@ class CompositionBranch(Branch):
             abundances=get_weights("abundance_weights", len(name_abundance_features(self.richness_depth))),
             expansion=get_weights("expansion_weights", N_EXPANSION_KMERS),
             gene_expansion=np.concatenate(gene_expansion),
+            residues=get_weights("residue_weights", (len(self.genes["v_call"]) + 1) * N_PLACED_RESIDUES),
         )
+
+    @property
+    def expected_residues(self) -> ExpectedResidues:
+        """Which residues are expected from the genes of a sequence, if the branch reads residues."""
+        return ExpectedResidues(*(to_array(self.get_buffer(buffers.residues)) for buffers in _GENE_BUFFERS.values()))
+
+    @expected_residues.setter
+    def expected_residues(self, expected: ExpectedResidues) -> None:
+        for buffers, of_field in zip(_GENE_BUFFERS.values(), expected, strict=True):
+            self.get_buffer(buffers.residues)[:] = torch.from_numpy(of_field)
 
     def set_linear_function(self, output: int, weights: LinearFunction, centre: LinearFunction) -> None:
         """Set the weights of all features for one output; those of features that are not read are ignored.
@@ -225,6 +249,10 @@ class CompositionBranch(Branch):
             of_kmers = _score_centre(kmer_weights[output], centre.expansion)
             of_genes = float(weights.gene_expansion @ centre.gene_expansion)
             self.get_buffer("expansion_constants")[output] = of_kmers + of_genes
+        if self.reads_residues:
+            residue_weights = self.get_buffer("residue_weights")
+            residue_weights[output] = torch.from_numpy(weights.residues).float().view_as(residue_weights[output])
+            self.get_buffer("residue_constants")[output] = _score_centre(residue_weights[output], centre.residues)
         first_gene = 0  # index of the first gene of the field among those of both fields
         for field, names in self.genes.items():
             buffers, of_field = _GENE_BUFFERS[field], slice(first_gene, first_gene + len(names))
@@ -238,8 +266,9 @@ class CompositionBranch(Branch):
     def compute_contributions(self, repertoire: Repertoire) -> Floats:
         """Return the contribution of each sequence of a repertoire to the scores, (N, T); see `Branch`.
 
-        The weight of a k-mer belongs to the sequence that has it. So does the weight of a k-mer or gene of expanded
-        clones, times the expansion score of the sequence. The part of a gene's usage is shared by the sequences that
+        The weight of a k-mer belongs to the sequence that has it. So do the weights of the residues at their positions,
+        minus the sum that the genes of the sequence let expect, and the weight of a k-mer or gene of expanded clones,
+        times the expansion score of the sequence. The part of a gene's usage is shared by the sequences that
         have the gene, and by all sequences if none has it. How diverse the counts are, and the part that does not
         depend on the repertoire, are shared by all sequences. The part of unknown counts is 0.
 
@@ -257,6 +286,9 @@ class CompositionBranch(Branch):
             terms = self._compute_frequency_terms(repertoire)
             arrays = repertoire.sequences.arrays([field for field, names in self.genes.items() if names])
             run_in_blocks(write_frequency_terms, n, _BLOCK, arrays, terms, contributions)
+            if self.reads_residues:
+                residue_terms = self._compute_residue_terms(repertoire, terms.factors * terms.scale)
+                run_in_blocks(add_residue_terms, n, _BLOCK, arrays, residue_terms, contributions)
             if self.reads_expansion and has_known_expansion(repertoire.counts):
                 scale = terms.scale * round(terms.factors.sum()) / n
                 expansion_terms = self._compute_expansion_terms(repertoire, scale)
@@ -267,11 +299,16 @@ class CompositionBranch(Branch):
         """Return what the k-mers and genes of a sequence of a repertoire add to the scores by their frequencies."""
         factors = self.weigh_sequences(repertoire)
         constants = -to_array(self.kmer_constants)
+        if self.reads_residues:
+            constants = constants - to_array(self.get_buffer("residue_constants"))
         shares_by_field = []
         for field, names in self.genes.items():
             shares = np.zeros((len(constants), 0))
             if names:
-                shares, absent_sum = self._share_gene_scores(field, self._get_genes(repertoire, field), factors)
+                buffers = _GENE_BUFFERS[field]
+                weights, centre = (to_array(self.get_buffer(name)) for name in (buffers.weights, buffers.centre))
+                calls = get_known_genes(repertoire, field, names)
+                shares, absent_sum = share_gene_scores(names, weights, centre, calls, factors)
                 constants = constants + absent_sum
             shares_by_field.append(shares)
         if self.reads_abundances:
@@ -291,13 +328,12 @@ class CompositionBranch(Branch):
         """
         return compute_family_weights(repertoire) if self.counts_families else np.ones(len(repertoire))
 
-    def _get_genes(self, repertoire: Repertoire, field: str) -> Categorical:
-        """Return the genes of the sequences; raise InputError if the container has none, or none with a weight."""
-        genes, path = repertoire.sequences.genes, repertoire.container.path
-        if field not in genes:
-            raise InputError(f"{path}: has no {field}, which the branch `composition` of the model needs")
-        check_some_genes_known(path, field, self.genes[field], genes[field].vocabulary)
-        return genes[field]
+    def _compute_residue_terms(self, repertoire: Repertoire, factors: Floats) -> ResidueTerms:
+        """Return what the residues of a sequence add to the scores, times the factor of each sequence, (N,)."""
+        weights, calls = to_array(self.get_buffer("residue_weights")), repertoire.sequences.genes
+        v_indices, j_indices = (index_genes(calls.get(field), names) for field, names in self.genes.items())
+        expected = self.expected_residues.sum_weights(weights.astype(np.float64))
+        return ResidueTerms(factors, weights, expected, v_indices, j_indices)
 
     def _compute_expansion_terms(self, repertoire: Repertoire, scale: float) -> ExpansionTerms:
         """Return what the k-mers and genes of a sequence add to the scores because of its expansion."""
@@ -305,11 +341,9 @@ class CompositionBranch(Branch):
         for field, names in self.genes.items():
             weights = np.zeros((len(self.kmer_constants), 0))
             if names:
-                vocabulary = repertoire.sequences.genes[field].vocabulary
-                index_of = {name: index for index, name in enumerate(names)}
-                columns = np.array([index_of.get(name, -1) for name in vocabulary], np.int64)  # -1: has no weight
                 own_weights = to_array(self.get_buffer(_GENE_BUFFERS[field].expansion_weights))
-                weights = np.where(columns >= 0, own_weights[:, columns], 0.0)
+                padded = np.hstack([own_weights, np.zeros((len(own_weights), 1))])  # other genes have no weight
+                weights = padded[:, index_genes(repertoire.sequences.genes[field], names)]
             weights_by_field.append(weights)
         return ExpansionTerms(
             to_array(self.get_buffer("expansion_weights")),
@@ -324,43 +358,14 @@ class CompositionBranch(Branch):
         features = compute_abundance_features(repertoire, self.richness_depth)
         return np.asarray(weights @ np.nan_to_num(features - centre, nan=0.0))
 
-    def _share_gene_scores(self, field: str, calls: Categorical, factors: Floats) -> tuple[Floats, Floats]:
-        """Divide the score of each gene among the sequences that have it.
-
-        Parameters
-        ----------
-        field
-            Field of the genes.
-        calls
-            Gene of each sequence of the repertoire.
-        factors
-            How much each sequence counts, (N,).
-
-        Returns
-        -------
-        tuple
-            Share of a sequence by the code of its gene in the repertoire's vocabulary, (T, vocabulary), and the summed
-            scores of the genes that no sequence has, (T,).
-        """
-        code_of = {name: code for code, name in enumerate(calls.vocabulary)}
-        codes = np.array([code_of.get(name, -1) for name in self.genes[field]], np.int64)  # -1: not in the vocabulary
-        of_vocabulary = np.rint(calls.sum_weights(factors))
-        counts = np.where(codes >= 0, of_vocabulary[codes], 0)  # sequences, or families, with each gene, (G,)
-        buffers = _GENE_BUFFERS[field]
-        weights, centre = to_array(self.get_buffer(buffers.weights)), to_array(self.get_buffer(buffers.centre))
-        gene_scores = weights * (compute_centred_log_ratios(counts[None])[0] - centre)  # (T, G)
-        is_present = counts > 0
-        shares = np.zeros((len(gene_scores), len(calls.vocabulary)))
-        shares[:, codes[is_present]] = gene_scores[:, is_present] / counts[is_present]
-        return shares, gene_scores[:, ~is_present].sum(axis=1)
-
     def describe(self) -> dict[str, Any]:
         """Return the names of the genes, by field, what else has weights, and doubt; see `Branch`."""
         genes = {field: list(names) for field, names in self.genes.items()}
-        reads = {"abundances": self.reads_abundances, "expansion": self.reads_expansion}
         return {
             **genes,
-            **reads,
+            "abundances": self.reads_abundances,
+            "expansion": self.reads_expansion,
+            "residues": self.reads_residues,
             "richness_depth": self.richness_depth,
             "families": self.counts_families,
             "doubtful": self.is_doubtful,
@@ -369,21 +374,16 @@ class CompositionBranch(Branch):
     @classmethod
     def from_description(cls, description: Any, n_outputs: int, where: str) -> CompositionBranch:
         """Return a branch whose buffers have the right shapes; see `Branch`."""
-        valid = validate(description, _Description, where)
-        genes = {"v_call": valid.v_call, "j_call": valid.j_call}
-        for field, names in genes.items():
-            if len(names) > _MAX_NAMES:
-                raise InputError(f"{where}: {field}: expected at most {_MAX_NAMES:,} names, found {len(names):,}")
-            if len(set(names)) < len(names) or "" in names:
-                raise InputError(f"{where}: {field}: expected different names, found {abbreviate(list(names))}")
-        if valid.richness_depth < 0:
-            raise InputError(f"{where}: richness_depth: expected a number from 0, found {valid.richness_depth}")
-        reads = {"reads_abundances": valid.abundances, "reads_expansion": valid.expansion}
+        valid = parse_composition_description(
+            description, where, residue_weights_per_gene=n_outputs * N_PLACED_RESIDUES
+        )
         return cls(
             n_outputs,
-            genes,
-            **reads,
+            {"v_call": valid.v_call, "j_call": valid.j_call},
+            reads_abundances=valid.abundances,
             richness_depth=valid.richness_depth,
+            reads_expansion=valid.expansion,
+            reads_residues=valid.residues,
             counts_families=valid.families,
             is_doubtful=valid.doubtful,
         )
@@ -397,4 +397,4 @@ class CompositionBranch(Branch):
 
 def _score_centre(weights: Tensor, centre: Floats) -> float:
     """Return the sum of weights in 32 bits times the means of their features, in 64 bits."""
-    return float(to_array(weights).astype(np.float64) @ centre)
+    return float(to_array(weights).astype(np.float64).ravel() @ centre)

@@ -5,9 +5,9 @@ each two repertoires (the Gram matrix, B x B). Such a model has one weight for e
 weights of the features are then the sum of a_b x_b over the repertoires b, where x_b are the features of b, centred and
 scaled (`compute_weights`).
 
-There are six kinds of features: k-mers, overdispersed k-mers, genes, abundances, expansion and gene expansion. The
-matrix of inner products of each kind is divided by the mean of its diagonal. So the kinds can be mixed, and C has about
-the same meaning for each mixture.
+There are nine kinds of features: k-mers, overdispersed k-mers, genes, abundances, expansion, gene expansion, length,
+residues and gene residues. The matrix of inner products of each kind is divided by the mean of its diagonal. So the
+kinds can be mixed, and C has about the same meaning for each mixture.
 
 - The k-mers have 1 to 4 residues; each length has a quarter of the inner products. All k-mers of one length have one
   common scale. Frequencies of shorter k-mers are sums over the 4-mers that begin with them. So a difference that many
@@ -21,8 +21,11 @@ the same meaning for each mixture.
 - Gene expansion: the genes of expanded clones, with one common scale. If each gene were divided by its own standard
   deviation, a gene that is hardly seen in training would have huge values in new repertoires. Unknown counts: as
   abundances.
+- Gene residues are the features of `deeprc.branches.residues`, with one common scale. Residues are their sums over the
+  V genes, also with one common scale, and the length is their sum. So a difference that all V genes share has a smaller
+  penalty.
 
-Letters: B repertoires, M 4-mers, G genes, Q features of abundances, E 3-mers.
+Letters: B repertoires, M 4-mers, G genes, Q features of abundances, E 3-mers, F residues at positions.
 """
 
 from __future__ import annotations
@@ -33,154 +36,18 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.arrays import Flags, Floats, Integers
+from deeprc.arrays import Flags, Floats
 from deeprc.baselines.gene_usage import compute_centred_log_ratios, list_genes
-from deeprc.baselines.standardised_columns import ColumnScaling, StandardisedColumns
 from deeprc.branches.abundances import choose_richness_depth, compute_abundance_table, name_abundance_features
 from deeprc.branches.composition import NOISE_SEQUENCES
 from deeprc.branches.expansion import N_EXPANSION_KMERS, compute_expansion_table, compute_gene_expansion_table
 from deeprc.branches.frequencies import RepertoireFrequencies
-from deeprc.branches.frequency_precision import FrequencyPrecision
 from deeprc.branches.linear_function import Kind, LassoKind, LinearFunction, ModelKind
-from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.branches.residues import ExpectedResidues, count_residues
+from deeprc.branches.scaled_features import KmerFeatures, OverdispersedKmers, ResidueFeatures, ScaledFeatures
 from deeprc.datasets.dataset import RepertoireDataset
 
 __all__ = ["CompositionFeatures"]
-
-_N_LETTERS = len(AMINO_ACIDS)
-_MIN_Z_SCORE = 3.0  # smallest z-score of the variance of an overdispersed k-mer; chosen in docs/experiments.md
-_MAX_OVERDISPERSED = 2000  # in large repertoires nearly all k-mers are, and a lasso of all would take a minute
-
-
-class _ScaledFeatures:
-    """Features of one kind, in the form of inner products between repertoires.
-
-    Parameters
-    ----------
-    table
-        Features, (B, F).
-    weights
-        Weights of the repertoires, (B,).
-    scale
-        Scale of the features, see `StandardisedColumns`.
-
-    Attributes
-    ----------
-    table, centre
-        Features, (B, F), and their means, (F,).
-    products
-        Inner products between repertoires, (B, B), divided by the mean of their diagonal; None if no feature varies.
-    """
-
-    def __init__(self, table: NDArray[Any], weights: Floats, *, scale: ColumnScaling) -> None:
-        self.table = table
-        self._columns = StandardisedColumns(table, scale=scale, weights=weights)
-        self.centre = self._columns.centre
-        gram = self._columns.compute_gram()
-        mean_of_diagonal = float(np.trace(gram)) / max(len(gram), 1)
-        self._factor = 1 / mean_of_diagonal if mean_of_diagonal > 0 else 0.0
-        self.products: Floats | None = gram / mean_of_diagonal if mean_of_diagonal > 0 else None
-
-    def compute_weights(self, dual: Floats, *, divisor: int = 1) -> Floats:
-        """Return the weights of the unscaled features, (F,), from dual weights, (B,), divided by a number."""
-        return np.asarray(self._factor / divisor * self._columns.factor * self._columns.compute_products(dual))
-
-
-class _KmerFeatures:
-    """The frequencies of k-mers of 1 to k residues, in the form of inner products between repertoires.
-
-    Parameters
-    ----------
-    table
-        Features of the longest k-mers, (B, 20 ** k) float32.
-    weights
-        Weights of the repertoires, (B,).
-
-    Attributes
-    ----------
-    centre
-        Mean features of the longest k-mers, (20 ** k,).
-    shorter
-        Features of the k-mers with one residue fewer, (B, 20 ** (k - 1)) float32.
-    products
-        Means over the lengths of the inner products between repertoires, (B, B); None if no feature varies.
-    """
-
-    def __init__(self, table: NDArray[np.float32], weights: Floats) -> None:
-        self._by_length: list[_ScaledFeatures] = []  # longest first
-        while table.shape[1] >= _N_LETTERS:
-            self._by_length.append(_ScaledFeatures(table, weights, scale="common"))
-            table = _sum_last_residue(table)
-        self.centre, self.shorter = self._by_length[0].centre, self._by_length[1].table
-        varying = [features.products for features in self._by_length if features.products is not None]
-        self.products = np.asarray(sum(varying) / len(self._by_length)) if varying else None
-
-    def compute_weights(self, dual: Floats) -> Floats:
-        """Return the weights of the longest k-mers, (20 ** k,), from dual weights, (B,).
-
-        Each has its own weight, plus those of the shorter k-mers that begin it.
-        """
-        total = np.zeros(len(self.centre))
-        for features in self._by_length:
-            weights = features.compute_weights(dual, divisor=len(self._by_length))
-            total += np.repeat(weights, len(total) // len(weights))
-        return total
-
-
-class _OverdispersedKmers:
-    """The frequencies of F overdispersed 3-mers, in the form of inner products between repertoires.
-
-    Parameters
-    ----------
-    table
-        Frequencies of all 3-mers, (B, E) float32.
-    weights, sizes
-        Weight and number of sequences of each repertoire, (B,) each.
-
-    Attributes
-    ----------
-    table
-        Frequencies of the overdispersed 3-mers, (B, F) float32.
-    products
-        Inner products between repertoires, (B, B), divided by the mean of their diagonal; None without such 3-mers.
-    """
-
-    def __init__(self, table: NDArray[np.float32], weights: Floats, sizes: Integers) -> None:
-        self._n_3mers = table.shape[1]
-        z_scores = _measure_overdispersion(table, weights, sizes)
-        highest = np.argsort(-z_scores, kind="stable")[:_MAX_OVERDISPERSED]
-        self._codes = np.sort(highest[z_scores[highest] > _MIN_Z_SCORE])  # indices among all 3-mers, (F,)
-        self._features = _ScaledFeatures(table[:, self._codes], weights, scale="standard")
-        self.table, self.products = self._features.table, self._features.products
-
-    def compute_weights(self, dual: Floats) -> Floats:
-        """Return the weights of the 4-mers, (M,), from dual weights, (B,)."""
-        return self.expand(self._features.compute_weights(dual))
-
-    def expand(self, weights: Floats) -> Floats:
-        """Return the weights of the 4-mers, (M,), from those of the overdispersed 3-mers, (F,), that begin them."""
-        of_3mers = np.zeros(self._n_3mers)
-        of_3mers[self._codes] = weights
-        return np.repeat(of_3mers, _N_LETTERS)
-
-
-def _measure_overdispersion(table: NDArray[np.float32], weights: Floats, sizes: Integers) -> Floats:
-    """Return the z-score of the variance of each k-mer's frequencies, (E,), see `FrequencyPrecision`.
-
-    The arguments are those of `_OverdispersedKmers`. Repertoires without sequences are left out. Each repertoire counts
-    as a donor: if donors have several repertoires, more k-mers that vary between donors have a high z-score.
-    """
-    known = np.flatnonzero(sizes)
-    mean, variance = np.zeros((2, table.shape[1]))
-    if len(known) == 0:
-        return np.zeros(table.shape[1])
-    shares = weights[known] / weights[known].sum()
-    for repertoire, share in zip(known, shares, strict=True):  # one by one: a copy in 64 bits would be large
-        mean += share * table[repertoire].astype(np.float64)
-    for repertoire, share in zip(known, shares, strict=True):
-        variance += share * (table[repertoire] - mean) ** 2
-    precision = FrequencyPrecision.from_repertoires(shares, sizes[known], np.arange(len(shares)))
-    return precision.compute_z_scores(mean, variance, np.zeros(len(mean)))
 
 
 class CompositionFeatures:
@@ -191,7 +58,7 @@ class CompositionFeatures:
     dataset
         The B repertoires.
     of_families
-        Whether each clonal family counts once in the frequencies of k-mers and genes, instead of each sequence.
+        Whether each clonal family counts once in the frequencies of k-mers, genes and residues.
     with_counts
         Whether the counts are read; if not, their features are constant.
 
@@ -208,6 +75,8 @@ class CompositionFeatures:
         Names of the genes that occur, by field.
     richness_depth
         Number of counts at which numbers of clones are compared.
+    expected_residues
+        Which residues are expected from the genes of a sequence.
     products
         Inner products between repertoires, (B, B), of each kind of features that vary.
     centre
@@ -231,18 +100,25 @@ class CompositionFeatures:
             "abundances": weights * has_abundances,
             "expansion": weights * has_expansion,
             "gene_expansion": weights * has_expansion,
+            "length": weights,
+            "residues": weights,
+            "gene_residues": weights,
         }
-        kmers = _KmerFeatures(frequencies.get_kmers(), weights)
-        self._overdispersed = _OverdispersedKmers(kmers.shorter, weights, frequencies.sizes)
-        self._by_kind: dict[Kind, _KmerFeatures | _ScaledFeatures] = {
+        kmers = KmerFeatures(frequencies.get_kmers(), weights)
+        self._overdispersed = OverdispersedKmers(kmers.shorter, weights, frequencies.sizes)
+        residue_counts = count_residues(dataset, self.genes, of_families=of_families)
+        self.expected_residues = ExpectedResidues.learn(residue_counts)
+        self._residues = ResidueFeatures(self.expected_residues.compute_features(residue_counts), weights)
+        self._by_kind: dict[ModelKind, KmerFeatures | ScaledFeatures] = {
             "kmers": kmers,
-            "genes": _ScaledFeatures(_compute_gene_ratios(frequencies, self.genes), weights, scale="standard"),
-            "abundances": _ScaledFeatures(_fill_unknown(counts.abundances, weights), weights, scale="standard"),
-            "expansion": _KmerFeatures(_fill_unknown(counts.expansion, weights), weights),
-            "gene_expansion": _ScaledFeatures(_fill_unknown(counts.gene_expansion, weights), weights, scale="common"),
+            "genes": ScaledFeatures(_compute_gene_ratios(frequencies, self.genes), weights, scale="standard"),
+            "abundances": ScaledFeatures(_fill_unknown(counts.abundances, weights), weights, scale="standard"),
+            "expansion": KmerFeatures(_fill_unknown(counts.expansion, weights), weights),
+            "gene_expansion": ScaledFeatures(_fill_unknown(counts.gene_expansion, weights), weights, scale="common"),
         }
-        self.centre = LinearFunction(**{kind: features.centre for kind, features in self._by_kind.items()})
-        self.products: dict[ModelKind, Floats] = {}
+        centres = {kind: features.centre for kind, features in self._by_kind.items()}
+        self.centre = LinearFunction(**centres, residues=self._residues.centre)
+        self.products: dict[ModelKind, Floats] = dict(self._residues.products)
         for kind, features in self._by_kind.items():
             if features.products is not None:
                 self.products[kind] = features.products
@@ -263,12 +139,12 @@ class CompositionFeatures:
             kind: shares.get(kind, 0) * features.compute_weights(dual) for kind, features in self._by_kind.items()
         }
         weights["kmers"] += shares.get("overdispersed_kmers", 0) * self._overdispersed.compute_weights(dual)
-        return LinearFunction(**weights)
+        return LinearFunction(**weights, residues=self._residues.compute_weights(dual, shares))
 
     def get_table(self, kind: LassoKind) -> NDArray[Any]:
         """Return the features of a kind, unscaled, (B, F)."""
         features = self._overdispersed if kind == "overdispersed_kmers" else self._by_kind[kind]
-        assert not isinstance(features, _KmerFeatures)
+        assert not isinstance(features, KmerFeatures)
         return features.table
 
     def make_lasso_function(self, kind: LassoKind, weights: Floats) -> LinearFunction:
@@ -325,11 +201,6 @@ def _compute_gene_ratios(frequencies: RepertoireFrequencies, genes: Mapping[str,
         compute_centred_log_ratios(frequencies.count_genes(field, names)) for field, names in genes.items() if names
     ]
     return np.hstack([np.zeros((len(frequencies.sizes), 0)), *by_field])
-
-
-def _sum_last_residue(table: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the features of the k-mers without their last residue, (B, 20 ** (k - 1)), from those of k-mers."""
-    return np.asarray(table.reshape(len(table), -1, _N_LETTERS).sum(axis=2))  # (B, 20 ** k) -> (B, 20 ** (k - 1), 20)
 
 
 def _find_known(table: NDArray[Any]) -> Flags:

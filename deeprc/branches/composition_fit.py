@@ -32,7 +32,7 @@ from deeprc.branches.composition_features import CompositionFeatures
 from deeprc.branches.composition_models import FittedFunction, Models, list_models
 from deeprc.branches.donors import count_standard_errors, count_units
 from deeprc.branches.frequencies import has_families
-from deeprc.branches.linear_function import Kind, LinearFunction
+from deeprc.branches.linear_function import KIND_OF_MODEL, Kind, LinearFunction
 from deeprc.branches.loss_weights import weigh_by_losses
 from deeprc.branches.slopes import compute_baseline_losses, fit_slopes
 from deeprc.compilation import open_threads
@@ -131,13 +131,16 @@ def _make_branch(
     kinds = set().union(*(model.kinds for _, model in models))
     branch = CompositionBranch(
         n_outputs,
-        features.genes if kinds & {"genes", "gene_expansion"} else {},
+        features.genes if kinds & {"genes", "gene_expansion", "residues"} else {},
         reads_abundances="abundances" in kinds,
         richness_depth=features.richness_depth if "abundances" in kinds else 0,
         reads_expansion=bool(kinds & {"expansion", "gene_expansion"}),
+        reads_residues="residues" in kinds,
         counts_families=features.of_families,
         is_doubtful=is_doubtful,
     )
+    if branch.reads_residues:
+        branch.expected_residues = features.expected_residues
     for output, model in models:
         branch.set_linear_function(output, model.function, features.centre)
     return branch
@@ -211,7 +214,7 @@ class _Setting(NamedTuple):
     @property
     def kinds(self) -> set[Kind]:
         """Kinds of the features that have weights."""
-        return {"kmers" if kind == "overdispersed_kmers" else kind for kind in self.models.kinds}
+        return {KIND_OF_MODEL[kind] for kind in self.models.kinds}
 
     @property
     def of_families(self) -> bool:

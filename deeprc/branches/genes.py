@@ -1,13 +1,30 @@
-"""A check that a container has the same names of genes as the repertoires to which a branch was fitted."""
+"""Checks that a container has the same names of genes as the repertoires to which a branch was fitted."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
+from deeprc.datasets.categorical import Categorical
+from deeprc.datasets.dataset import Repertoire
 from deeprc.documents import abbreviate
 from deeprc.errors import InputError
 
-__all__ = ["check_some_genes_known"]
+__all__ = ["check_some_genes_known", "get_known_genes"]
+
+
+def get_known_genes(repertoire: Repertoire, field: str, known: Collection[str]) -> Categorical:
+    """Return the genes of the sequences of a repertoire.
+
+    Raises
+    ------
+    InputError
+        If the container has none, or if the branch `composition` knows none of them.
+    """
+    genes, path = repertoire.sequences.genes, repertoire.container.path
+    if field not in genes:
+        raise InputError(f"{path}: has no {field}, which the branch `composition` of the model needs")
+    check_some_genes_known(path, field, known, genes[field].vocabulary)
+    return genes[field]
 
 
 def check_some_genes_known(source: object, field: str, known: Collection[str], given: Collection[str]) -> None:

@@ -1,6 +1,6 @@
 """The kinds of features of the branch `composition`, and a linear function of them.
 
-Letters: M 4-mers, G genes, Q features of abundances, E 3-mers.
+Letters: M 4-mers, G genes, Q features of abundances, E 3-mers, R residues at positions.
 """
 
 from __future__ import annotations
@@ -11,13 +11,45 @@ from typing import Literal, get_args
 
 from deeprc.arrays import Floats
 
-__all__ = ["FREQUENCY_KINDS", "KIND_NAMES", "Kind", "LassoKind", "LinearFunction", "ModelKind", "name_kind"]
+__all__ = [
+    "FREQUENCY_KINDS",
+    "KIND_NAMES",
+    "KIND_OF_MODEL",
+    "Kind",
+    "LassoKind",
+    "LinearFunction",
+    "ModelKind",
+    "name_kind",
+]
 
-Kind = Literal["kmers", "genes", "abundances", "expansion", "gene_expansion"]
+Kind = Literal["kmers", "genes", "abundances", "expansion", "gene_expansion", "residues"]
 """A kind of features."""
 
-ModelKind = Literal["kmers", "overdispersed_kmers", "genes", "abundances", "expansion", "gene_expansion"]
-"""A kind of features of a model: all k-mers, those that are overdispersed, or another kind."""
+ModelKind = Literal[
+    "kmers",
+    "overdispersed_kmers",
+    "genes",
+    "abundances",
+    "expansion",
+    "gene_expansion",
+    "length",
+    "residues",
+    "gene_residues",
+]
+"""A kind of features of a model: a kind above, or some of its features, or sums of them, see `KIND_OF_MODEL`."""
+
+KIND_OF_MODEL: Mapping[ModelKind, Kind] = {
+    "kmers": "kmers",
+    "overdispersed_kmers": "kmers",
+    "genes": "genes",
+    "abundances": "abundances",
+    "expansion": "expansion",
+    "gene_expansion": "gene_expansion",
+    "length": "residues",
+    "residues": "residues",
+    "gene_residues": "residues",
+}
+"""The kind of features whose weights a model sets."""
 
 LassoKind = Literal["genes", "gene_expansion", "overdispersed_kmers"]
 """A kind of features that has lasso models, which use a few of the features only."""
@@ -28,10 +60,11 @@ KIND_NAMES: Mapping[Kind, str] = {
     "abundances": "counts",
     "expansion": "k-mers weighted by counts",
     "gene_expansion": "genes weighted by counts",
+    "residues": "residues",
 }
 """What logs and tables call the kinds of features."""
 
-FREQUENCY_KINDS: Sequence[Kind] = ("genes", "kmers")
+FREQUENCY_KINDS: Sequence[Kind] = ("genes", "kmers", "residues")
 """The kinds that are frequencies among sequences, or among clonal families if each counts once."""
 
 
@@ -50,6 +83,8 @@ class LinearFunction:
         Weights, or means, of 4-mers, (M,), genes, (G,), and abundances, (Q,).
     expansion, gene_expansion
         Weights, or means, of 3-mers, (E,), and genes, (G,), of expanded clones.
+    residues
+        Weights, or means, of residues at positions by V gene, (R,), see `deeprc.branches.residues`.
     """
 
     kmers: Floats
@@ -57,6 +92,7 @@ class LinearFunction:
     abundances: Floats
     expansion: Floats
     gene_expansion: Floats
+    residues: Floats
 
     def __add__(self, other: LinearFunction) -> LinearFunction:
         """Return the sum of two functions."""

@@ -1,11 +1,12 @@
 """Exact attributions of residues through the branch `composition`.
 
 The branch is linear in k-mers, so each k-mer of a sequence adds its weight times a factor to an output. Its residues
-share this amount equally. The k-mers of expanded clones have a second factor, the expansion score of the sequence. As
-in integrated gradients (`deeprc.interpretation.attributions`), a sequence is compared with average residues: the mean
-weight of a k-mer of such residues is subtracted.
+share this amount equally. The k-mers of expanded clones have a second factor, the expansion score of the sequence. The
+weight of a residue at an IMGT position belongs to this residue. As in integrated gradients
+(`deeprc.interpretation.attributions`), a sequence is compared with average residues: the mean weight of a k-mer of such
+residues, or of such a residue at the position, is subtracted.
 
-Letters: n sequences, L positions of the longest, T outputs.
+Letters: n sequences, L positions of the longest, T outputs, G V genes with one more for other genes.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from deeprc.arrays import Floats
 from deeprc.branches.composition import NOISE_SEQUENCES, K
 from deeprc.branches.expansion import EXPANSION_K, compute_expansion_scores
 from deeprc.branches.linear_function import Kind
+from deeprc.branches.residues import N_PLACED_RESIDUES, find_placed_residues, index_genes
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.interpretation.sequence_index import SequenceIndex
@@ -32,8 +35,9 @@ def attribute_composition(
 ) -> Floats:
     """Return what each residue adds to an output through the branch `composition`, (n, L); NaN beyond the end.
 
-    The residues of a sequence sum to the amount of its k-mers, minus the expected amount in a sequence of average
-    residues with the same count. Genes do not change, as in `attribute`.
+    The residues of a sequence sum to the amount of its k-mers and of its residues at positions, minus the expected
+    amount in a sequence of average residues with the same count, length and genes. Genes do not change, as in
+    `attribute`.
 
     Parameters
     ----------
@@ -70,6 +74,8 @@ def _attribute_branches(
         return total - _compute_mean_weight(total, k, background)
 
     kmers, expansion = sum_weights("kmers", K), sum_weights("expansion", EXPANSION_K)
+    placed = [(branch.branch.genes["v_call"], _subtract_mean(branch, background, output)) for branch in branches]
+    placed = [(names, weights) for names, weights in placed if weights.any()]
     sequence_attributions: list[Floats] = [np.zeros(0)] * len(index)
     for position, items in index.group_by_repertoire():
         repertoire = dataset[position]
@@ -77,8 +83,13 @@ def _attribute_branches(
         factors = branches[0].branch.weigh_sequences(repertoire) if branches else np.ones(len(repertoire))
         size = round(factors.sum())
         scores *= size / len(repertoire)
+        v_indices = [_index_v_genes(repertoire, names) for names, _ in placed]
         for item, row in zip(items.tolist(), index.rows[items].tolist(), strict=True):
-            added = factors[row] * _distribute_weights(repertoire, row, kmers, K)
+            added = _distribute_weights(repertoire, row, kmers, K)
+            for (_, weights), indices in zip(placed, v_indices, strict=True):
+                at, codes = find_placed_residues(_get_residues(repertoire, row))
+                added[at] += weights[indices[row], codes]
+            added *= factors[row]
             if scores[row] != 0:
                 added += scores[row] * _distribute_weights(repertoire, row, expansion, EXPANSION_K)
             sequence_attributions[item] = added / (size + NOISE_SEQUENCES)
@@ -86,6 +97,21 @@ def _attribute_branches(
     for item, sequence_values in enumerate(sequence_attributions):
         attributions[item, : len(sequence_values)] = sequence_values
     return attributions
+
+
+def _subtract_mean(branch: WeightedBranch, background: Floats, output: int) -> Floats:
+    """Return the weights of the residues at positions by V gene, (G, F), minus that of an average residue there."""
+    weights = branch.weigh("residues")[output].reshape(-1, N_PLACED_RESIDUES)
+    by_position = weights.reshape(len(weights), -1, len(AMINO_ACIDS))
+    return np.asarray((by_position - (by_position @ background)[:, :, None]).reshape(weights.shape))
+
+
+def _index_v_genes(repertoire: Repertoire, names: Sequence[str]) -> NDArray[np.int64]:
+    """Return the index of the V gene of each sequence among some names, (N,); their number for another gene."""
+    if not names:
+        return np.zeros(len(repertoire), np.int64)
+    calls = repertoire.genes["v_call"]
+    return np.asarray(index_genes(calls, names)[calls.codes])
 
 
 def _compute_mean_weight(weights: Floats, k: int, background: Floats) -> float:
@@ -98,8 +124,7 @@ def _compute_mean_weight(weights: Floats, k: int, background: Floats) -> float:
 
 def _distribute_weights(repertoire: Repertoire, row: int, weights: Floats, k: int) -> Floats:
     """Return the weights of a sequence's k-mers, divided among their residues, (length,)."""
-    start, stop = repertoire.offsets[row : row + 2].tolist()
-    residues = np.asarray(repertoire.residues[start:stop], np.int64)
+    residues = _get_residues(repertoire, row)
     added = np.zeros(len(residues))
     n_kmers = len(residues) - k + 1
     if n_kmers > 0:
@@ -109,3 +134,9 @@ def _distribute_weights(repertoire: Repertoire, row: int, weights: Floats, k: in
         for offset in range(k):
             added[offset : offset + n_kmers] += weights[codes] / k
     return added
+
+
+def _get_residues(repertoire: Repertoire, row: int) -> NDArray[np.int64]:
+    """Return the residues of a sequence as indices of `AMINO_ACIDS`, (length,)."""
+    start, stop = repertoire.offsets[row : row + 2].tolist()
+    return np.asarray(repertoire.residues[start:stop], np.int64)

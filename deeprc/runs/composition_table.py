@@ -15,7 +15,6 @@ Letters: B repertoires, T outputs, F features of one kind, M k-mers, G genes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -28,20 +27,28 @@ from deeprc.branches.composition import K
 from deeprc.branches.expansion import EXPANSION_K, compute_expansion_table, compute_gene_expansion_table
 from deeprc.branches.frequencies import RepertoireFrequencies
 from deeprc.branches.genes import check_some_genes_known
-from deeprc.branches.linear_function import KIND_NAMES, Kind
+from deeprc.branches.linear_function import Kind
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import list_kmers
 from deeprc.outputs import list_output_names
 from deeprc.progress import track
 from deeprc.runs.composition_weights import WeightedBranch, list_weighted_branches
+from deeprc.runs.feature_effects import (
+    COLUMNS,
+    FeatureEffects,
+    add_members,
+    average_groups,
+    compute_effects,
+    compute_effects_of_outputs,
+    measure_known,
+)
+from deeprc.runs.residue_effects import measure_residues
 from deeprc.training.model import Model, check_model
 
 __all__ = ["list_distinct_features", "make_composition_table"]
 
-_COLUMNS = ("output", "direction", "kind", "feature", "effect", "mean_positive", "mean_negative")
 _N_LETTERS = len(AMINO_ACIDS)
-_MIN_SPREAD = 1e-12  # smallest standard deviation of a feature that is not constant but for rounding
 
 
 def make_composition_table(model: Model, dataset: RepertoireDataset, *, top: int | None = 20) -> pd.DataFrame:
@@ -65,8 +72,9 @@ def make_composition_table(model: Model, dataset: RepertoireDataset, *, top: int
 
     - output: name of the output, as in `clones.tsv`;
     - direction: `up` if the output is higher where the feature is higher, else `down`;
-    - kind: `k-mers`, `genes`, `counts`, `k-mers weighted by counts`, or `genes weighted by counts`;
-    - feature: the k-mer, the gene, or which feature of the counts it is;
+    - kind: `k-mers`, `genes`, `counts`, `k-mers weighted by counts`, `genes weighted by counts`, or `residues`;
+    - feature: the k-mer, the gene, or which feature of the counts it is; for residues `junction length`, the residue
+      and its IMGT position (`L at 108`), or these in one V gene (`L at 108 in TRBV7-2`);
     - effect: change of the output, in units of contributions, if the feature is one standard deviation of these
       repertoires higher, and the features of which it is no sum stay the same;
     - mean_positive, mean_negative: mean of the feature over the repertoires of the output's class, and over those of
@@ -80,7 +88,10 @@ def make_composition_table(model: Model, dataset: RepertoireDataset, *, top: int
       - the share of the gene among the sequences (or clonal families) whose gene is known;
       - the share of all counts, or the number of clones divided by the number of counts;
       - the number of occurrences of the k-mer or gene in a sequence times the expansion score of the sequence, on
-        average over the sequences. These k-mers have at most 3 residues.
+        average over the sequences. These k-mers have at most 3 residues;
+      - the length of a junction, or the number of times that the residue is at this position, on average over the
+        sequences (or clonal families); in a V gene, over those with this gene, in repertoires that have it. The effect
+        is that of the feature minus what the genes of the sequences let expect, see `deeprc.branches.residues`.
 
     Raises
     ------
@@ -100,42 +111,18 @@ def make_composition_table(model: Model, dataset: RepertoireDataset, *, top: int
             _measure_abundances,
             _measure_genes,
             _measure_gene_expansion,
+            measure_residues,
         )
         effects = [effect for measure in measures for effect in measure(members, dataset, groups)]
         names = list_output_names(model.tasks)
         tables = [effect.list_top(output, name, top) for effect in effects for output, name in enumerate(names)]
     tables = [effects for effects in tables if len(effects)]
     if not tables:
-        return pd.DataFrame(columns=list(_COLUMNS))
+        return pd.DataFrame(columns=list(COLUMNS))
     table = pd.concat(tables, ignore_index=True)
     order = {name: index for index, name in enumerate(list_output_names(model.tasks))}
     keys = pd.DataFrame({"output": table["output"].map(order), "size": -table["effect"].abs()})
     return table.loc[keys.sort_values(["output", "size"], kind="stable").index].reset_index(drop=True)
-
-
-class _Effects(NamedTuple):
-    """Features of one kind: their names, (F,), their effects, (T, F), and their means in two groups, (2, T, F)."""
-
-    kind: Kind
-    names: Sequence[str]
-    effects: Floats
-    means: Floats
-
-    def list_top(self, output: int, output_name: str, top: int | None) -> pd.DataFrame:
-        """Return the rows of the table for one output."""
-        effects = self.effects[output]
-        order = np.argsort(-np.abs(effects), kind="stable")
-        chosen = np.concatenate([order[effects[order] > 0][:top], order[effects[order] < 0][:top]])
-        columns = {
-            "output": output_name,
-            "direction": np.where(effects[chosen] > 0, "up", "down"),
-            "kind": KIND_NAMES[self.kind],
-            "feature": [self.names[index] for index in chosen.tolist()],
-            "effect": effects[chosen],
-            "mean_positive": self.means[0, output, chosen],
-            "mean_negative": self.means[1, output, chosen],
-        }
-        return pd.DataFrame(columns, columns=list(_COLUMNS))
 
 
 def _check_genes(members: Sequence[WeightedBranch], dataset: RepertoireDataset) -> None:
@@ -163,18 +150,18 @@ def _divide_repertoires(model: Model, dataset: RepertoireDataset) -> NDArray[np.
 
 def _measure_kmers(
     members: Sequence[WeightedBranch], dataset: RepertoireDataset, groups: NDArray[np.bool_]
-) -> Iterator[_Effects]:
+) -> Iterator[FeatureEffects]:
     """Yield the effects of the k-mers of each length; the branches that count families are measured last."""
     of_sequences = [member for member in members if not member.branch.counts_families]
     of_families = [member for member in members if member.branch.counts_families]
     measured = [list(_measure_frequent_kmers(alike, dataset, groups)) for alike in (of_sequences, of_families) if alike]
     for of_one_length in zip(*filter(None, measured), strict=True):
-        yield from _add_members(of_one_length)
+        yield from add_members(of_one_length)
 
 
 def _measure_frequent_kmers(
     members: Sequence[WeightedBranch], dataset: RepertoireDataset, groups: NDArray[np.bool_]
-) -> Iterator[_Effects]:
+) -> Iterator[FeatureEffects]:
     """Yield the effects of the k-mers of each length in branches that all count each family once, or none does."""
     weights = np.asarray(sum(member.weigh("kmers") for member in members))
     if weights.any():
@@ -189,7 +176,7 @@ def _measure_frequent_kmers(
 
 def _measure_kmer_expansion(
     members: Sequence[WeightedBranch], dataset: RepertoireDataset, groups: NDArray[np.bool_]
-) -> Iterator[_Effects]:
+) -> Iterator[FeatureEffects]:
     """Yield the effects of the k-mers of expanded clones, if the models use them and counts are known."""
     weights = np.asarray(sum(member.weigh("expansion") for member in members))
     if not weights.any():
@@ -207,7 +194,7 @@ def _measure_kmer_expansion(
 
 def _measure_nested(
     kind: Kind, k: int, read: Callable[[int, int], Floats], weights: Floats, groups: NDArray[np.bool_]
-) -> Iterator[_Effects]:
+) -> Iterator[FeatureEffects]:
     """Yield the effects of the k-mers of each length, shortest first.
 
     Parameters
@@ -230,13 +217,13 @@ def _measure_nested(
         features = read(block.start, block.stop)
         nested = list(_sum_last_residues(features))  # the features of each length
         for length, frequencies in zip(lengths, nested, strict=True):
-            means[length][..., _find_block(first, frequencies)] = _average_groups(frequencies, groups)
+            means[length][..., _find_block(first, frequencies)] = average_groups(frequencies, groups)
         for output, factors in enumerate(weights[:, block]):
             parts_by_length = _sum_last_residues(features * factors)
             for length, frequencies, parts in zip(lengths, nested, parts_by_length, strict=True):
-                effects[length][output, _find_block(first, frequencies)] = _compute_effects(frequencies, parts)
+                effects[length][output, _find_block(first, frequencies)] = compute_effects(frequencies, parts)
     for length in reversed(lengths):
-        yield _Effects(kind, list_kmers(length), effects[length], means[length])
+        yield FeatureEffects(kind, list_kmers(length), effects[length], means[length])
 
 
 def _find_block(first: int, frequencies: Floats) -> slice:
@@ -253,47 +240,27 @@ def _sum_last_residues(columns: Floats) -> Iterator[Floats]:
         yield columns
 
 
-def _compute_effects_of_outputs(features: Floats, weights: Floats) -> Floats:
-    """Return the effects, (T, F), of features, (B, F), with these weights, (T, F)."""
-    return np.stack([_compute_effects(features, features * factors) for factors in weights])
-
-
-def _compute_effects(features: Floats, parts: Floats) -> Floats:
-    """Return the effects on one output, (F,), of features, (B, F), with which these amounts are added to it, (B, F)."""
-    centred = features - features.mean(axis=0)
-    variance, covariance = (np.einsum("bf,bf->f", centred, array) / len(features) for array in (centred, parts))
-    spread = np.sqrt(variance)
-    varies = spread > _MIN_SPREAD
-    return np.where(varies, covariance / np.where(varies, spread, 1), 0.0)
-
-
-def _average_groups(features: Floats, groups: NDArray[np.bool_]) -> Floats:
-    """Return the mean of each feature in the groups, (2, T, F); NaN for a group without repertoires."""
-    unknown = np.full(features.shape[1], np.nan)
-    return np.array([[features[rows].mean(axis=0) if rows.any() else unknown for rows in group] for group in groups])
-
-
 def _measure_abundances(
     members: Sequence[WeightedBranch], dataset: RepertoireDataset, groups: NDArray[np.bool_]
-) -> Iterator[_Effects]:
+) -> Iterator[FeatureEffects]:
     """Yield the effects of how diverse the counts are, if the models use them and counts are known."""
-    member_effects: list[_Effects] = []
+    member_effects: list[FeatureEffects] = []
     for member in members:
         weights, depth = member.weigh("abundances"), member.branch.richness_depth
         if weights.any():
             table, names = compute_abundance_table(dataset, depth), name_abundance_features(depth)
-            member_effects += _measure_known("abundances", names, weights, table, np.exp(table), groups)
-    yield from _add_members(member_effects)
+            member_effects += measure_known("abundances", names, weights, table, np.exp(table), groups)
+    yield from add_members(member_effects)
 
 
 def _measure_genes(
     members: Sequence[WeightedBranch], dataset: RepertoireDataset, groups: NDArray[np.bool_]
-) -> Iterator[_Effects]:
+) -> Iterator[FeatureEffects]:
     """Yield the effects of the genes. Log-ratios depend on all genes of a branch, so each branch is measured alone.
 
-    Branches that count each family once are the last, whose means `_add_members` keeps.
+    Branches that count each family once are the last, whose means `add_members` keeps.
     """
-    member_effects: list[_Effects] = []
+    member_effects: list[FeatureEffects] = []
     for member in sorted(members, key=lambda member: member.branch.counts_families):
         frequencies = RepertoireFrequencies(dataset, of_families=member.branch.counts_families)
         weights, start = member.weigh("genes"), 0
@@ -302,63 +269,28 @@ def _measure_genes(
             if field_weights.any():
                 counts = frequencies.count_genes(field, names)
                 features = compute_centred_log_ratios(counts)
-                effects = _compute_effects_of_outputs(features, field_weights)
+                effects = compute_effects_of_outputs(features, field_weights)
                 n_known = frequencies.count_genes(field, list_genes(dataset, field)).sum(axis=1)
                 is_known = n_known > 0
                 shares = counts[is_known] / n_known[is_known, None]
-                member_effects.append(_Effects("genes", names, effects, _average_groups(shares, groups[..., is_known])))
-    yield from _add_members(member_effects)
+                member_effects.append(
+                    FeatureEffects("genes", names, effects, average_groups(shares, groups[..., is_known]))
+                )
+    yield from add_members(member_effects)
 
 
 def _measure_gene_expansion(
     members: Sequence[WeightedBranch], dataset: RepertoireDataset, groups: NDArray[np.bool_]
-) -> Iterator[_Effects]:
+) -> Iterator[FeatureEffects]:
     """Yield the effects of the genes of expanded clones, if the models use them and counts and genes are known."""
-    member_effects: list[_Effects] = []
+    member_effects: list[FeatureEffects] = []
     for member in members:
         weights = member.weigh("gene_expansion")
         if weights.any():
             names = [name for names in member.branch.genes.values() for name in names]
             table = compute_gene_expansion_table(dataset, member.branch.genes)
-            member_effects += _measure_known("gene_expansion", names, weights, table, table, groups)
-    yield from _add_members(member_effects)
-
-
-def _measure_known(
-    kind: Kind, names: Sequence[str], weights: Floats, table: Floats, shown: Floats, groups: NDArray[np.bool_]
-) -> Iterator[_Effects]:
-    """Yield the effects of the features of one branch, unless they are unknown in all repertoires.
-
-    Parameters
-    ----------
-    kind, names
-        Kind and names of the features.
-    weights
-        Their weights, (T, F).
-    table, shown
-        The features, and the values whose means are shown, (B, F) each; rows of NaN where they are unknown.
-    groups
-        The repertoires of the two groups, (2, T, B).
-    """
-    is_known = ~np.isnan(table).any(axis=1)
-    if is_known.any():
-        means = _average_groups(shown[is_known], groups[..., is_known])
-        yield _Effects(kind, names, _compute_effects_of_outputs(table[is_known], weights), means)
-
-
-def _add_members(member_effects: Sequence[_Effects]) -> Iterator[_Effects]:
-    """Yield the sums of the effects of features by name, and the means of the last member that has the feature."""
-    if not member_effects:
-        return
-    names = list(dict.fromkeys(name for part in member_effects for name in part.names))
-    index_of = {name: index for index, name in enumerate(names)}
-    effects = np.zeros((len(member_effects[0].effects), len(names)))
-    means = np.zeros((2, *effects.shape))
-    for part in member_effects:
-        columns = [index_of[name] for name in part.names]
-        effects[:, columns] += part.effects
-        means[..., columns] = part.means
-    yield _Effects(member_effects[0].kind, names, effects, means)
+            member_effects += measure_known("gene_expansion", names, weights, table, table, groups)
+    yield from add_members(member_effects)
 
 
 def list_distinct_features(table: pd.DataFrame, n: int) -> list[str]:

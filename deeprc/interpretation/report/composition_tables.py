@@ -45,11 +45,20 @@ class _Kind:
     mean: str
     is_share: bool = False
     is_kmer: bool = False
+    scale: int = _PER
+    format: str = ",.2f"
 
 
 _KINDS: dict[str, _Kind] = {
     KIND_NAMES["genes"]: _Kind("Genes", "Gene", "mean share of the sequences with a known gene", is_share=True),
     KIND_NAMES["kmers"]: _Kind("k-mers", "k-mer", f"mean number in {_PER:,} sequences", is_kmer=True),
+    KIND_NAMES["residues"]: _Kind(
+        "Residues at IMGT positions",
+        "Residue",
+        "mean number in a sequence; for a V gene, in a sequence with this gene",
+        scale=1,
+        format=",.3f",
+    ),
     KIND_NAMES["abundances"]: _Kind("Diversity of the counts", "Feature", "mean share", is_share=True),
     KIND_NAMES["gene_expansion"]: _Kind(
         "Genes of expanded clones", "Gene", f"mean sum of the expansion scores in {_PER:,} sequences"
@@ -131,4 +140,4 @@ def _make_name_cell(name: str, kind: _Kind) -> Cell:
 
 
 def _make_mean_cell(mean: float, kind: _Kind) -> Cell:
-    return make_percent_cell(mean, 2) if kind.is_share else make_number_cell(mean * _PER, ",.2f")
+    return make_percent_cell(mean, 2) if kind.is_share else make_number_cell(mean * kind.scale, kind.format)

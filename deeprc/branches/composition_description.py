@@ -1,0 +1,62 @@
+"""Description of the branch `composition` in the file of a model: everything except the arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from deeprc.documents import abbreviate, validate
+from deeprc.errors import InputError
+
+__all__ = ["CompositionDescription", "parse_composition_description"]
+
+_MAX_NAMES = 20_000  # largest number of genes of a field; IMGT has a few hundred names
+_MAX_RESIDUE_WEIGHTS = 1 << 27  # of all outputs: a gigabyte with what is expected of the genes
+
+
+@dataclass(frozen=True)
+class CompositionDescription:
+    """Genes with weights, other features with weights, and doubt; see `CompositionBranch`."""
+
+    v_call: tuple[str, ...]
+    j_call: tuple[str, ...]
+    abundances: bool = False  # models of earlier versions do not say it
+    richness_depth: int = 0
+    expansion: bool = False
+    residues: bool = False
+    families: bool = False
+    doubtful: bool = False
+
+
+def parse_composition_description(
+    description: Any, where: str, *, residue_weights_per_gene: int
+) -> CompositionDescription:
+    """Return a valid description.
+
+    Parameters
+    ----------
+    description
+        Result of `CompositionBranch.describe`, read from a file.
+    where
+        File and key of the description; error messages begin with them.
+    residue_weights_per_gene
+        Number of weights of residues of all outputs that each V gene has, if the branch reads residues.
+
+    Raises
+    ------
+    InputError
+        If a value is missing, of a wrong type or out of range.
+    """
+    valid: CompositionDescription = validate(description, CompositionDescription, where)
+    for field, names in (("v_call", valid.v_call), ("j_call", valid.j_call)):
+        if len(names) > _MAX_NAMES:
+            raise InputError(f"{where}: {field}: expected at most {_MAX_NAMES:,} names, found {len(names):,}")
+        if len(set(names)) < len(names) or "" in names:
+            raise InputError(f"{where}: {field}: expected different names, found {abbreviate(list(names))}")
+    largest = _MAX_RESIDUE_WEIGHTS // residue_weights_per_gene
+    if valid.residues and len(valid.v_call) + len(valid.j_call) > largest:
+        n = len(valid.v_call) + len(valid.j_call)
+        raise InputError(f"{where}: expected at most {largest:,} genes, found {n:,}")
+    if valid.richness_depth < 0:
+        raise InputError(f"{where}: richness_depth: expected a number from 0, found {valid.richness_depth}")
+    return valid

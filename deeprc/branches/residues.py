@@ -1,0 +1,275 @@
+"""Which residues are at each IMGT position of the junctions: features of the branch `composition`.
+
+A V gene encodes the first residues of a junction, and a J gene the last ones. So the plain frequencies of residues
+mostly repeat which genes a repertoire uses. These features leave gene usage out, because they compare sequences with
+others of the same genes. The feature of a V gene, a position and a residue is
+
+    (number of sequences with the V gene and the residue at the position - expected number) / number of all sequences.
+
+Each sequence with the V gene v and the J gene j adds f(v) + f(j) - f to the expected number. Here f is the share of the
+training repertoires' sequences that have the residue at the position, and f(v) and f(j) are the shares among those
+with the gene.
+
+Positions are those of the CDR3 by IMGT, 105 to 117 (`deeprc.datasets.simulation.imgt`). All residues between 111 and
+112 count as one position, `insertion`. The conserved residues at both ends do not count, but every other residue counts
+at one position. So the sum over positions and residues is the number of residues, also relative to what is expected
+from the genes.
+
+Letters: N sequences of one repertoire, B repertoires, G V genes and H J genes, each with one more for all sequences
+whose gene is another one or unknown; F = 280 pairs of a position and a residue; T outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.arrays import Floats, Integers
+from deeprc.baselines.gene_usage import list_genes
+from deeprc.compilation import njit
+from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.datasets.cache import Arrays, load_or_compute
+from deeprc.datasets.categorical import Categorical
+from deeprc.datasets.clones.families import compute_family_weights
+from deeprc.datasets.dataset import Repertoire, RepertoireDataset
+from deeprc.datasets.sequences import GENE_FIELDS, SequenceArrays
+from deeprc.progress import track
+
+__all__ = [
+    "N_PLACED_RESIDUES",
+    "POSITIONS",
+    "ExpectedResidues",
+    "ResidueCounts",
+    "ResidueTerms",
+    "add_residue_terms",
+    "count_residues",
+    "find_placed_residues",
+    "find_position",
+    "index_genes",
+    "name_placed_residues",
+]
+
+POSITIONS: Sequence[str] = (*(str(position) for position in range(105, 118)), "insertion")
+"""Names of the positions; the last one is for all residues between 111 and 112."""
+
+N_PLACED_RESIDUES = len(POSITIONS) * len(AMINO_ACIDS)
+"""Number of pairs of a position and a residue, F. Those of one position follow each other."""
+
+_N_LETTERS = len(AMINO_ACIDS)
+_Number = TypeVar("_Number", bound=np.generic)
+_N_FRONT, _N_BACK = 7, 6  # number of positions up to 111, and from 112
+_DECIMALS = 10  # a feature that is 0 but for rounding is exactly 0
+
+
+class ResidueCounts(NamedTuple):
+    """How many sequences of B repertoires have which residues; clonal families may count once each.
+
+    Attributes
+    ----------
+    by_v, by_j
+        Number of sequences with each gene that have each residue at each position, (B, G, F) and (B, H, F).
+    pairs
+        Number of sequences with each pair of genes, (B, G, H).
+    """
+
+    by_v: NDArray[np.float32]
+    by_j: NDArray[np.float32]
+    pairs: Floats
+
+
+class ExpectedResidues(NamedTuple):
+    """How many of the residues at each position are expected from the genes of a sequence.
+
+    Attributes
+    ----------
+    by_v, by_j
+        Share of the sequences with a gene that have each residue at each position, (G, F) and (H, F). From those by V
+        gene, the share among all sequences is subtracted. So the expected number is the sum of both.
+    """
+
+    by_v: Floats
+    by_j: Floats
+
+    @classmethod
+    def learn(cls, counts: ResidueCounts) -> ExpectedResidues:
+        """Return the shares among all sequences of B repertoires; a gene that none has gets those of all sequences."""
+        pairs = counts.pairs.sum(axis=0)
+        residues_by_gene = [np.asarray(part.sum(axis=0, dtype=np.float64)) for part in (counts.by_v, counts.by_j)]
+        of_all = residues_by_gene[0].sum(axis=0) / max(pairs.sum(), 1)
+        shares = [
+            np.where(sizes[:, None] > 0, residues / np.maximum(sizes, 1e-9)[:, None], of_all)
+            for residues, sizes in zip(residues_by_gene, (pairs.sum(axis=1), pairs.sum(axis=0)), strict=True)
+        ]
+        return cls(shares[0] - of_all, shares[1])
+
+    def compute_features(self, counts: ResidueCounts) -> NDArray[np.float32]:
+        """Return the features of B repertoires, (B, G * F); 0 for a repertoire without sequences."""
+        sizes = np.maximum(counts.pairs.sum(axis=(1, 2)), 1e-9)
+        features = np.empty(counts.by_v.shape, np.float32)
+        for row, (by_v, pairs, size) in enumerate(zip(counts.by_v, counts.pairs, sizes, strict=True)):
+            expected = pairs.sum(axis=1)[:, None] * self.by_v + pairs @ self.by_j
+            features[row] = np.round((by_v - expected) / size, _DECIMALS)
+        return features.reshape(len(features), -1)
+
+    def sum_weights(self, weights: Floats) -> Floats:
+        """Return the sum of the weights, (T, G, F), over the residues expected of each pair of genes, (T, G, H)."""
+        of_v = np.einsum("tgf,gf->tg", weights, self.by_v)
+        return np.asarray(of_v[:, :, None] + weights @ self.by_j.T)
+
+
+class ResidueTerms(NamedTuple):
+    """The amounts that the residues of a sequence add to the scores.
+
+    A sequence adds factor * (sum of the weights of its residues - expected sum of its genes).
+
+    Attributes
+    ----------
+    factors
+        Factor of each sequence, (N,).
+    weights, expected
+        Weights of the residues, (T, G, F), and the expected sum for each pair of genes, (T, G, H).
+    v_indices, j_indices
+        Index of each gene of the repertoire's vocabulary among the G and the H genes, (vocabulary,); (0,) if G, or H,
+        is 1.
+    """
+
+    factors: Floats
+    weights: NDArray[np.float32]
+    expected: Floats
+    v_indices: NDArray[np.int64]
+    j_indices: NDArray[np.int64]
+
+
+def count_residues(
+    dataset: RepertoireDataset, genes: Mapping[str, Sequence[str]], *, of_families: bool = False
+) -> ResidueCounts:
+    """Return how many sequences have which residues. The counts are cached beside the container.
+
+    Parameters
+    ----------
+    dataset
+        The B repertoires.
+    genes
+        Names of the genes by field. Sequences with other genes, or with unknown ones, are counted together.
+    of_families
+        Whether each clonal family counts once, instead of each sequence.
+    """
+
+    def compute(all_repertoires: RepertoireDataset) -> Arrays:
+        names = {field: list_genes(all_repertoires, field) for field in all_repertoires.gene_fields}
+        counted = all_repertoires.map_repertoires(partial(_count, genes=names, of_families=of_families))
+        n, n_v, n_j = len(all_repertoires), *(1 + len(names.get(field, [])) for field in GENE_FIELDS)
+        by_v, by_j = (np.zeros((n, n_genes, N_PLACED_RESIDUES), np.float32) for n_genes in (n_v, n_j))
+        pairs = np.zeros((n, n_v, n_j))
+        for row, part in enumerate(track(counted, "counting residues at positions", n)):
+            by_v[row], by_j[row], pairs[row] = part
+        tables: Arrays = {"by_v": by_v, "by_j": by_j, "pairs": pairs}
+        return tables | {f"{field}_names": np.array(of_field, np.str_) for field, of_field in names.items()}
+
+    tables, rows = load_or_compute(dataset, "residues", {"families": of_families}, compute), dataset.repertoire_indices
+    by_v, by_j, pairs = (np.asarray(tables[name][rows]) for name in ResidueCounts._fields)
+    known = {field: tables[f"{field}_names"].tolist() if field in dataset.gene_fields else [] for field in GENE_FIELDS}
+    v_indices, j_indices = (_index_names([*known[field], ""], genes.get(field, ())) for field in GENE_FIELDS)
+    pairs = _sum_rows(_sum_rows(pairs, v_indices, axis=1), j_indices, axis=2)
+    return ResidueCounts(_sum_rows(by_v, v_indices, axis=1), _sum_rows(by_j, j_indices, axis=1), pairs)
+
+
+def name_placed_residues() -> list[str]:
+    """Return the name of each residue at a position, such as `L at 108`, F texts."""
+    places = [*(f"at {position}" for position in POSITIONS[:-1]), "between 111 and 112"]
+    return [f"{residue} {place}" for place in places for residue in AMINO_ACIDS]
+
+
+def index_genes(calls: Categorical | None, names: Sequence[str]) -> NDArray[np.int64]:
+    """Return the index of each gene of a vocabulary among some names, (vocabulary,); their number for another gene.
+
+    If there are no calls or no names, the result is empty: the compiled loops then read no genes.
+    """
+    return _index_names(calls.vocabulary, names) if calls is not None and names else np.zeros(0, np.int64)
+
+
+def _index_names(vocabulary: Sequence[str], names: Sequence[str]) -> NDArray[np.int64]:
+    index_of = {name: index for index, name in enumerate(names)}
+    return np.array([index_of.get(name, len(names)) for name in vocabulary], np.int64)
+
+
+def _sum_rows(table: NDArray[_Number], indices: NDArray[np.int64], *, axis: int) -> NDArray[_Number]:
+    """Return the sums of the rows of an axis that have the same index; the highest index is that of the last row."""
+    rows = np.moveaxis(table, axis, 0)
+    sums = np.zeros((int(indices[-1]) + 1, *rows.shape[1:]), table.dtype)
+    for row, index in zip(rows, indices.tolist(), strict=True):
+        sums[index] += row
+    return np.moveaxis(sums, 0, axis)
+
+
+def _count(repertoire: Repertoire, genes: Mapping[str, Sequence[str]], of_families: bool) -> tuple[Floats, ...]:
+    """Return the three counts of one repertoire, (G, F), (H, F) and (G, H), see `ResidueCounts`."""
+    names = [genes.get(field, ()) for field in GENE_FIELDS]
+    n_v, n_j = (1 + len(of_field) for of_field in names)
+    by_v, by_j, pairs = np.zeros((n_v, N_PLACED_RESIDUES)), np.zeros((n_j, N_PLACED_RESIDUES)), np.zeros((n_v, n_j))
+    factors = compute_family_weights(repertoire) if of_families else np.ones(len(repertoire))
+    fields = [field for field, of_field in zip(GENE_FIELDS, names, strict=True) if of_field]
+    calls = repertoire.sequences.genes
+    v_indices, j_indices = (index_genes(calls.get(field), genes.get(field, ())) for field in GENE_FIELDS)
+    _add_counts(repertoire.sequences.arrays(fields), factors, v_indices, j_indices, by_v, by_j, pairs)
+    return by_v, by_j, pairs
+
+
+@njit(nogil=True)
+def find_position(index: int, length: int) -> int:
+    """Return which of `POSITIONS` a residue is at, by its index in a junction of this length; not for its two ends."""
+    if index <= (length - 1) // 2:
+        return index - 1 if index <= _N_FRONT else _N_FRONT + _N_BACK
+    from_back = length - 1 - index
+    return _N_FRONT + _N_BACK - from_back if from_back <= _N_BACK else _N_FRONT + _N_BACK
+
+
+@njit(nogil=True)
+def _add_counts(
+    sequences: SequenceArrays,
+    factors: Floats,
+    v_indices: NDArray[np.int64],
+    j_indices: NDArray[np.int64],
+    by_v: Floats,
+    by_j: Floats,
+    pairs: Floats,
+) -> None:
+    """Add the residues of the N sequences of a repertoire, times their factors, to its counts, see `_count`."""
+    for row in range(len(sequences.offsets) - 1):
+        v = v_indices[sequences.v[row]] if len(v_indices) > 0 else 0
+        j = j_indices[sequences.j[row]] if len(j_indices) > 0 else 0
+        start, length = sequences.offsets[row], sequences.offsets[row + 1] - sequences.offsets[row]
+        pairs[v, j] += factors[row]
+        for index in range(1, length - 1):
+            placed = find_position(index, length) * _N_LETTERS + sequences.residues[start + index]
+            by_v[v, placed] += factors[row]
+            by_j[j, placed] += factors[row]
+
+
+@njit(nogil=True)
+def add_residue_terms(
+    start: int, stop: int, sequences: SequenceArrays, terms: ResidueTerms, contributions: Floats
+) -> None:
+    """Add to the contributions, (T, N), what each sequence from `start` to `stop` adds because of its residues."""
+    for output in range(len(contributions)):
+        weights, expected = terms.weights[output], terms.expected[output]
+        for row in range(start, stop):
+            v = terms.v_indices[sequences.v[row]] if len(terms.v_indices) > 0 else 0
+            j = terms.j_indices[sequences.j[row]] if len(terms.j_indices) > 0 else 0
+            first, length = sequences.offsets[row], sequences.offsets[row + 1] - sequences.offsets[row]
+            total = -expected[v, j]
+            for index in range(1, length - 1):
+                placed = find_position(index, length) * _N_LETTERS + sequences.residues[first + index]
+                total += weights[v, placed]
+            contributions[output, row] += terms.factors[row] * total
+
+
+def find_placed_residues(residues: Integers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the indices of the residues of a junction, (L,), that are at a position, and their index among F pairs."""
+    indices = np.arange(1, len(residues) - 1)
+    positions = np.array([find_position(index, len(residues)) for index in indices.tolist()], np.int64)
+    return indices, positions * _N_LETTERS + residues[indices]

@@ -1,0 +1,120 @@
+"""How much features of the branch `composition` move the outputs over a cohort, and their means in two groups.
+
+Letters: B repertoires, T outputs, F features of one kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from deeprc.arrays import Floats
+from deeprc.branches.linear_function import KIND_NAMES, Kind
+
+__all__ = [
+    "COLUMNS",
+    "FeatureEffects",
+    "add_members",
+    "average_groups",
+    "compute_effects",
+    "compute_effects_of_outputs",
+    "measure_known",
+]
+
+COLUMNS = ("output", "direction", "kind", "feature", "effect", "mean_positive", "mean_negative")
+"""Columns of the table of features."""
+
+_MIN_SPREAD = 1e-12  # smallest standard deviation of a feature that is not constant but for rounding
+
+
+class FeatureEffects(NamedTuple):
+    """Features of one kind: their names, (F,), their effects, (T, F), and their means in two groups, (2, T, F)."""
+
+    kind: Kind
+    names: Sequence[str]
+    effects: Floats
+    means: Floats
+
+    def list_top(self, output: int, output_name: str, top: int | None) -> pd.DataFrame:
+        """Return the rows of the table for one output."""
+        effects = self.effects[output]
+        order = np.argsort(-np.abs(effects), kind="stable")
+        chosen = np.concatenate([order[effects[order] > 0][:top], order[effects[order] < 0][:top]])
+        columns = {
+            "output": output_name,
+            "direction": np.where(effects[chosen] > 0, "up", "down"),
+            "kind": KIND_NAMES[self.kind],
+            "feature": [self.names[index] for index in chosen.tolist()],
+            "effect": effects[chosen],
+            "mean_positive": self.means[0, output, chosen],
+            "mean_negative": self.means[1, output, chosen],
+        }
+        return pd.DataFrame(columns, columns=list(COLUMNS))
+
+
+def compute_effects_of_outputs(features: Floats, weights: Floats) -> Floats:
+    """Return the effects, (T, F), of features, (B, F), with these weights, (T, F)."""
+    return np.stack([compute_effects(features, features * factors) for factors in weights])
+
+
+def compute_effects(features: Floats, parts: Floats) -> Floats:
+    """Return the effects on one output, (F,), of features, (B, F), with which these amounts are added to it, (B, F)."""
+    centred = features - features.mean(axis=0)
+    variance, covariance = (np.einsum("bf,bf->f", centred, array) / len(features) for array in (centred, parts))
+    spread = np.sqrt(variance)
+    varies = spread > _MIN_SPREAD
+    return np.where(varies, covariance / np.where(varies, spread, 1), 0.0)
+
+
+def average_groups(features: Floats, groups: NDArray[np.bool_]) -> Floats:
+    """Return the mean of each feature in the groups, (2, T, F), over repertoires where it is not NaN; NaN if none."""
+    return np.array([[_average_known(features[rows]) for rows in group] for group in groups])
+
+
+def _average_known(features: Floats) -> Floats:
+    """Return the mean of each feature over the rows where it is not NaN, (F,); NaN if it is in all, or without rows."""
+    is_known = ~np.isnan(features)
+    n_known = is_known.sum(axis=0)
+    sums = np.where(is_known, features, 0).sum(axis=0)
+    return np.where(n_known > 0, sums / np.maximum(n_known, 1), np.nan)
+
+
+def measure_known(
+    kind: Kind, names: Sequence[str], weights: Floats, table: Floats, shown: Floats, groups: NDArray[np.bool_]
+) -> Iterator[FeatureEffects]:
+    """Yield the effects of the features of one branch, unless they are unknown in all repertoires.
+
+    Parameters
+    ----------
+    kind, names
+        Kind and names of the features.
+    weights
+        Their weights, (T, F).
+    table, shown
+        The features, and the values whose means are shown, (B, F) each; rows of NaN where they are unknown.
+    groups
+        The repertoires of the two groups, (2, T, B).
+    """
+    is_known = ~np.isnan(table).any(axis=1)
+    if is_known.any():
+        means = average_groups(shown[is_known], groups[..., is_known])
+        yield FeatureEffects(kind, names, compute_effects_of_outputs(table[is_known], weights), means)
+
+
+def add_members(member_effects: Sequence[FeatureEffects]) -> Iterator[FeatureEffects]:
+    """Yield the sums of the effects of features by name, and the means of the last member that has the feature."""
+    if not member_effects:
+        return
+    names = list(dict.fromkeys(name for part in member_effects for name in part.names))
+    index_of = {name: index for index, name in enumerate(names)}
+    effects = np.zeros((len(member_effects[0].effects), len(names)))
+    means = np.zeros((2, *effects.shape))
+    for part in member_effects:
+        columns = [index_of[name] for name in part.names]
+        effects[:, columns] += part.effects
+        means[..., columns] = part.means
+    yield FeatureEffects(member_effects[0].kind, names, effects, means)
