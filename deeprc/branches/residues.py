@@ -106,10 +106,10 @@ class ExpectedResidues(NamedTuple):
         ]
         return cls(shares[0] - of_all, shares[1])
 
-    def compute_features(self, counts: ResidueCounts) -> NDArray[np.float32]:
+    def compute_features(self, counts: ResidueCounts) -> Floats:
         """Return the features of B repertoires, (B, G * F); 0 for a repertoire without sequences."""
         sizes = np.maximum(counts.pairs.sum(axis=(1, 2)), 1e-9)
-        features = np.empty(counts.by_v.shape, np.float32)
+        features = np.empty(counts.by_v.shape)
         for row, (by_v, pairs, size) in enumerate(zip(counts.by_v, counts.pairs, sizes, strict=True)):
             expected = pairs.sum(axis=1)[:, None] * self.by_v + pairs @ self.by_j
             features[row] = np.round((by_v - expected) / size, _DECIMALS)

@@ -167,7 +167,7 @@ class ResidueFeatures:
     Parameters
     ----------
     table
-        Features by V gene, (B, G * F) float32.
+        Features by V gene, (B, G * F).
     weights
         Weights of the repertoires, (B,).
 
@@ -179,9 +179,9 @@ class ResidueFeatures:
         Inner products between repertoires, (B, B), of each kind of features that vary.
     """
 
-    def __init__(self, table: NDArray[np.float32], weights: Floats) -> None:
-        of_all_genes = table.reshape(len(table), -1, N_PLACED_RESIDUES).sum(axis=1, dtype=np.float64)
-        tables: dict[ModelKind, NDArray[Any]] = {
+    def __init__(self, table: Floats, weights: Floats) -> None:
+        of_all_genes = table.reshape(len(table), -1, N_PLACED_RESIDUES).sum(axis=1)
+        tables: dict[ModelKind, Floats] = {
             "length": of_all_genes.sum(axis=1, keepdims=True),
             "residues": of_all_genes,
             "gene_residues": table,

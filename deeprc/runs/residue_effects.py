@@ -1,8 +1,9 @@
 """Effects of the features of residues at positions, for the table of the features of the branch `composition`.
 
-As for nested k-mers, each weight belongs to a residue at a position in one V gene. The feature `L at 108` is the sum
-over the V genes, and `junction length` is the sum of all features. So their effects are regressions, as in
-`deeprc.runs.composition_table`.
+Each weight belongs to a residue at a position in one V gene. The feature `L at 108` is the sum over the V genes. Its
+weight is their mean, where a gene counts as often as sequences of the cohort have it with L at 108. `junction length`
+is the sum of all features. Its effect leaves out which residues these are: all residues at a position have their mean
+weight, and the sum over the positions is regressed on the length.
 
 Letters: B repertoires, T outputs, G V genes (with one more for other genes), F residues at positions.
 """
@@ -15,7 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.arrays import Floats
-from deeprc.branches.residues import N_PLACED_RESIDUES, ResidueCounts, count_residues, name_placed_residues
+from deeprc.branches.residues import (
+    N_PLACED_RESIDUES,
+    POSITIONS,
+    ResidueCounts,
+    count_residues,
+    name_placed_residues,
+)
+from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.runs.composition_weights import WeightedBranch
 from deeprc.runs.feature_effects import FeatureEffects, add_members, average_groups, compute_effects
@@ -57,24 +65,29 @@ def _measure_member(
     """Yield the effects in one branch at each of the three levels."""
     branch = member.branch
     counts = count_residues(dataset, branch.genes, of_families=branch.counts_families)
-    by_gene = branch.expected_residues.compute_features(counts).astype(np.float64)  # (B, G * F)
+    by_gene = branch.expected_residues.compute_features(counts)  # (B, G * F)
     weights = member.weigh("residues")  # (T, G * F)
 
-    def sum_genes(table: Floats) -> Floats:
-        return np.asarray(table.reshape(len(table), -1, N_PLACED_RESIDUES).sum(axis=1))
-
-    by_position = sum_genes(by_gene)
-    length = by_position.sum(axis=1, keepdims=True)
+    placed = by_gene.reshape(len(by_gene), -1, N_PLACED_RESIDUES).sum(axis=1)
+    length = placed.sum(axis=1, keepdims=True)
+    n_residues = counts.by_v.sum(axis=0, dtype=np.float64)  # (G, F)
     effects: list[list[Floats]] = [[], [], []]
     for of_output in weights:
-        parts = by_gene * of_output
-        effects[0].append(compute_effects(length, parts.sum(axis=1, keepdims=True)))
-        effects[1].append(compute_effects(by_position, sum_genes(parts)))
-        effects[2].append(compute_effects(by_gene, parts))
+        of_placed = _average(of_output.reshape(n_residues.shape), n_residues)  # (F,)
+        by_position = (array.reshape(len(POSITIONS), -1).T for array in (of_placed, n_residues.sum(axis=0)))
+        of_position = np.repeat(_average(*by_position), len(AMINO_ACIDS))  # (F,)
+        effects[0].append(compute_effects(length, placed @ of_position[:, None]))
+        effects[1].append(compute_effects(placed, placed * of_placed))
+        effects[2].append(compute_effects(by_gene, by_gene * of_output))
     residues, v_genes = name_placed_residues(), [*branch.genes["v_call"], "other V genes"]
     names = [[_LENGTH_NAME], residues, [f"{residue} in {gene}" for gene in v_genes for residue in residues]]
     for of_level, of_names, shown in zip(effects, names, _compute_shown(counts), strict=True):
         yield FeatureEffects("residues", of_names, np.stack(of_level), average_groups(shown, groups))
+
+
+def _average(weights: Floats, counts: Floats) -> Floats:
+    """Return the mean of the weights over the first axis, each as often as `counts` says; 0 if none counts."""
+    return np.asarray((weights * counts).sum(axis=0) / np.maximum(counts.sum(axis=0), 1e-9))
 
 
 def _compute_shown(counts: ResidueCounts) -> Iterator[Floats]:

@@ -207,19 +207,24 @@ def test_a_linear_function_has_all_weights_of_an_output() -> None:
     np.testing.assert_array_equal(function.genes, np.concatenate(genes))
     assert [len(each) for each in (function.abundances, function.expansion, function.gene_expansion)] == [3, 8000, 5]
     assert not any(each.any() for each in (function.abundances, function.expansion, function.gene_expansion))
-    branch = CompositionBranch(1, {"v_call": ["A"]}, reads_abundances=True, reads_expansion=True)
+    assert len(function.residues) == 4 * 280
+    assert not function.residues.any()
+    branch = CompositionBranch(1, {"v_call": ["A"]}, reads_abundances=True, reads_expansion=True, reads_residues=True)
     for name, buffer in branch.named_buffers():
         buffer.fill_(len(name))
     function = branch.get_linear_function(0)
     assert set(function.abundances) == {len("abundance_weights")}
     assert set(function.expansion) == {len("expansion_weights")}
     assert function.gene_expansion.tolist() == [len("v_call_expansion_weights")]
+    assert function.residues.tolist() == [len("residue_weights")] * 2 * 280
 
 
 def test_a_linear_function_that_was_set_is_that_of_the_branch() -> None:
-    branch = CompositionBranch(2, GENES, reads_abundances=True, reads_expansion=True)
+    branch = CompositionBranch(2, GENES, reads_abundances=True, reads_expansion=True, reads_residues=True)
     rng = np.random.default_rng(0)
-    sizes = {"kmers": 160_000, "genes": 5, "abundances": 3, "expansion": 8000, "gene_expansion": 5}
+    sizes = {
+        "kmers": 160_000, "genes": 5, "abundances": 3, "expansion": 8000, "gene_expansion": 5, "residues": 4 * 280,
+    }  # fmt: skip
     weights, centre = (
         LinearFunction(**{kind: rng.normal(size=n).astype(np.float32).astype(np.float64) for kind, n in sizes.items()})
         for _ in range(2)
@@ -231,6 +236,8 @@ def test_a_linear_function_that_was_set_is_that_of_the_branch() -> None:
     assert branch.kmer_constants.tolist() == [0, pytest.approx(weights.kmers @ centre.kmers, rel=1e-12)]
     of_expansion = weights.expansion @ centre.expansion + weights.gene_expansion @ centre.gene_expansion
     assert branch.get_buffer("expansion_constants").tolist() == [0, pytest.approx(of_expansion, rel=1e-12)]
+    of_residues = pytest.approx(weights.residues @ centre.residues, rel=1e-12)
+    assert branch.get_buffer("residue_constants").tolist() == [0, of_residues]
     np.testing.assert_array_equal(branch.get_buffer("j_call_centre"), centre.genes[3:])
     np.testing.assert_array_equal(branch.get_buffer("abundance_centre"), centre.abundances)
 

@@ -12,6 +12,8 @@ import torch
 
 from deeprc.branches.composition import CompositionBranch
 from deeprc.branches.expansion import compute_expansion_scores
+from deeprc.branches.residues import ExpectedResidues, count_residues, name_placed_residues
+from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
@@ -143,3 +145,26 @@ def test_attributions_contain_them(model: TrainedModel, plain: TrainedModel, coh
     np.testing.assert_allclose(found.change, attended.change + np.nansum(composed, axis=1))
     np.testing.assert_array_equal(found.kernels, attended.kernels)
     np.testing.assert_allclose(found.convergence_delta, attended.convergence_delta, atol=1e-12)
+
+
+def test_a_residue_at_a_position_has_its_whole_weight(plain: TrainedModel, tmp_path: Path) -> None:
+    """Both sequences have the V gene A, which has a weight for L at 117; an average residue is L in a tenth."""
+    genes = {"v_call": Categorical.encode(["A", "A", "B"])}
+    with ContainerWriter(tmp_path / "residues.h5") as writer:
+        writer.append("r0", Sequences.encode(["CASLF", "CALSF", "CASLF"]).with_genes(genes))
+        writer.finish(pd.DataFrame({"status": ["case"], "age": [50]}), source="a test")
+    dataset = open_dataset(tmp_path / "residues.h5")
+    branch = CompositionBranch(2, {"v_call": ["A"]}, reads_residues=True)
+    at = name_placed_residues().index("L at 117")
+    branch.get_buffer("residue_weights")[0, 0, at] = 4.0
+    branch.expected_residues = ExpectedResidues.learn(count_residues(dataset, branch.genes))
+    background = np.zeros(20)
+    background[AMINO_ACIDS.index("L")], background[AMINO_ACIDS.index("A")] = 0.1, 0.9
+    model = with_branches(plain, branch)
+    index = SequenceIndex(np.array([0, 0, 0]), np.array([0, 1, 2]))
+    found = attribute_composition(model, dataset, index, background=background)
+    expected = np.zeros((3, 5))
+    expected[:2, 3] = np.array([4 * 0.9, -4 * 0.1]) / 1003  # the third has another V gene
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    through = model.score_sequences(dataset, 0).by_source["composition"][:, 0]
+    assert through[0] - through[1] == pytest.approx(found[0].sum() - found[1].sum())

@@ -39,7 +39,8 @@ def cohort(tmp_path: Path) -> RepertoireDataset:
 
 
 def test_each_kind_has_a_table(cohort: RepertoireDataset) -> None:
-    branch = gene_branch(["A", "B"], [2.0, -2.0], reads_abundances=True, reads_expansion=True)
+    branch = gene_branch(["A", "B"], [2.0, -2.0], reads_abundances=True, reads_expansion=True, reads_residues=True)
+    branch.get_buffer("residue_weights")[0] = torch.linspace(0, 1, 280)
     branch.kmer_weights[0, AT["CASS"]] = 1.0
     branch.get_buffer("abundance_weights")[0, 0] = 1.0
     branch.get_buffer("expansion_weights")[0] = 1.0
@@ -47,7 +48,8 @@ def test_each_kind_has_a_table(cohort: RepertoireDataset) -> None:
     model = make_model((STATUS,), branch)
     tables = make_composition_tables(model, cohort)
     assert [table.name for table in tables] == [
-        "composition-genes", "composition-k-mers", "composition-diversity-of-the-counts",
+        "composition-genes", "composition-k-mers", "composition-residues-at-imgt-positions",
+        "composition-diversity-of-the-counts",
         "composition-genes-of-expanded-clones", "composition-k-mers-of-expanded-clones",
     ]  # fmt: skip
     genes = tables[0]
@@ -61,8 +63,9 @@ def test_each_kind_has_a_table(cohort: RepertoireDataset) -> None:
         (name, "ill") for name in ("C", "CA", "CAS", "CASS")
     ]
     assert [cell.text for cell in tables[1].rows[0][3:]] == ["875.00", "0.00"]  # in 1,000 sequences
-    assert tables[2].rows[0][0].text == "share of the counts of the most abundant half"
-    assert tables[2].rows[0][3].text.endswith("%")
+    assert {row[0].text: row[3].text for row in tables[2].rows}["S at 117 in A"] == "1.000"
+    assert tables[3].rows[0][0].text == "share of the counts of the most abundant half"
+    assert tables[3].rows[0][3].text.endswith("%")
 
 
 def test_several_classes_and_numbers_name_their_groups(cohort: RepertoireDataset) -> None:

@@ -15,6 +15,7 @@ from deeprc.branches.cohort import TrainingCohort
 from deeprc.branches.composition import CompositionBranch
 from deeprc.branches.composition_fit import fit_composition
 from deeprc.branches.expansion import compute_expansion_scores
+from deeprc.branches.residues import ExpectedResidues, count_residues, name_placed_residues
 from deeprc.config import load_config
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
@@ -177,6 +178,48 @@ def test_genes_by_hand(genes: RepertoireDataset) -> None:
         "effect": pytest.approx(2 * ratio.std()),
         "mean_positive": pytest.approx((6 / 8 + 5 / 7) / 2), "mean_negative": pytest.approx((2 / 8 + 4 / 8) / 2),
     }  # fmt: skip
+
+
+def residue_branch(weights: dict[tuple[str, str], float], dataset: RepertoireDataset) -> CompositionBranch:
+    """Return a branch that reads residues at positions by V gene, A, B or another, and expects those of a cohort."""
+    branch = CompositionBranch(1, {"v_call": ["A", "B"]}, reads_residues=True)
+    for (residue, gene), weight in weights.items():
+        at = name_placed_residues().index(residue)
+        branch.get_buffer("residue_weights")[0, ["A", "B", "other"].index(gene), at] = weight
+    branch.expected_residues = ExpectedResidues.learn(count_residues(dataset, branch.genes))
+    return branch
+
+
+def test_residues_by_hand(tmp_path: Path) -> None:
+    """Both genes are in half of each repertoire; L at 106 is in 1, 1, 0 and 0 of two sequences with A."""
+    junctions = [["CALF", "CAGF"], ["CALF", "CAGF"], ["CAGF", "CAGF"], ["CAGF", "CAGF"]]
+    dataset = write(
+        tmp_path / "r.h5", [[*two, "CALF", "CAGF"] for two in junctions], SHEET, v=[["A", "A", "B", "B"]] * 4
+    )
+    model = make_model((STATUS,), residue_branch({("L at 117", "A"): 8.0, ("L at 117", "B"): 2.0}, dataset))
+    table = make_composition_table(model, dataset)
+    assert set(table["feature"]) == {"L at 117 in A", "L at 117"}
+    # with A: 1/2, 1/2, 0, 0 of the sequences with A; a quarter of all sequences is expected; standard deviation 1/8
+    assert row(table, "L at 117 in A") == {
+        "output": "status=ill", "direction": "up", "kind": "residues", "feature": "L at 117 in A",
+        "effect": pytest.approx(8 / 8), "mean_positive": 0.5, "mean_negative": 0.0,
+    }  # fmt: skip
+    found = row(table, "L at 117")  # 2 sequences with A and 4 with B have it
+    assert found["effect"] == pytest.approx((2 * 8 + 4 * 2) / 6 / 8)
+    assert (found["mean_positive"], found["mean_negative"]) == (0.5, 0.25)
+
+
+def test_the_length_by_hand(tmp_path: Path) -> None:
+    """Junctions have 4, 4, 5 and 5 residues; every residue has the weight 3, so the output moves by 3 for each one."""
+    dataset = write(
+        tmp_path / "r.h5", [["CAGF"], ["CALF"], ["CAGGF"], ["CAGLF"]], SHEET, v=[["A"], ["A"], ["B"], ["A"]]
+    )
+    every = {(residue, gene): 3.0 for residue in name_placed_residues() for gene in ("A", "B", "other")}
+    table = make_composition_table(make_model((STATUS,), residue_branch(every, dataset)), dataset)
+    deviation = np.array([4, 4, 5, 5]) - np.array([13 / 3, 13 / 3, 5, 13 / 3])  # from the mean with the V gene
+    found = row(table, "junction length")
+    assert found["effect"] == pytest.approx(3 * deviation.std())
+    assert (found["mean_positive"], found["mean_negative"]) == (4.0, 5.0)
 
 
 @pytest.fixture

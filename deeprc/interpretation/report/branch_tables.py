@@ -60,11 +60,16 @@ _OF_FAMILIES = " of clonal families"
 _FEATURES = {
     "k-mers": "how frequent short pieces (k-mers) are",
     "genes": "how frequent genes are",
+    "residues": "how frequent residues are at each IMGT position, among sequences of the same genes",
     "counts": "how diverse counts are",
     "k-mers weighted by counts": "which k-mers expanded clones have",
     "genes weighted by counts": "which genes expanded clones have",
     "k-mers of clonal families": "how frequent short pieces (k-mers) are (each clonal family counts once)",
     "genes of clonal families": "how frequent genes are (each clonal family counts once)",
+    "residues of clonal families": (
+        "how frequent residues are at each IMGT position, among sequences of the same genes (each clonal family counts "
+        "once)"
+    ),
 }
 
 
