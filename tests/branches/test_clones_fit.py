@@ -223,7 +223,7 @@ def choose_alternative(monkeypatch: pytest.MonkeyPatch, clones: str, threshold: 
 def set_weights(monkeypatch: pytest.MonkeyPatch, weights: dict[tuple[str, float], float]) -> None:
     """Let all searches give these weights to alternatives."""
     chosen = np.array([weights.get(alternative, 0.0) for alternative in ALTERNATIVES])
-    monkeypatch.setattr(clones_fit, "weigh_alternatives", lambda _: chosen)
+    monkeypatch.setattr(clones_fit, "weigh_alternatives", lambda *_: chosen)
     monkeypatch.setattr(clones_fit, "find_best_alternative", lambda *_, **__: int(np.argmax(chosen)))
 
 
@@ -404,13 +404,47 @@ def find_best(losses: np.ndarray, donors: np.ndarray, *, associated: bool = Fals
 def test_alternatives_are_weighted_by_their_losses() -> None:
     """Sums of losses of 4, 7 and 23: the second has exp(-3 / 6) of the weight of the first, the third below 5%."""
     losses = np.array([[1.0, 1.0, 1.0, 1.0], [1.0, 2.0, 2.0, 2.0], [5.0, 6.0, 6.0, 6.0]])
-    np.testing.assert_allclose(weigh_alternatives(losses), np.array([1, np.exp(-0.5), 0]) / (1 + np.exp(-0.5)))
+    np.testing.assert_allclose(weigh_alternatives(losses, 4), np.array([1, np.exp(-0.5), 0]) / (1 + np.exp(-0.5)))
+
+
+def test_a_donor_with_several_repertoires_does_not_weigh_alternatives_several_times() -> None:
+    """Each of two donors has three repertoires: the mean losses 1 and 2.5 count twice, so their sums are 2 and 5."""
+    losses = np.array([[1.0] * 6, [2.0, 2.0, 2.0, 3.0, 3.0, 3.0]])
+    expected = np.array([1, np.exp(-3 / 6)]) / (1 + np.exp(-3 / 6))
+    of_six_donors = np.array([1, np.exp(-9 / 6)]) / (1 + np.exp(-9 / 6))  # sums of 6 and 15
+    np.testing.assert_allclose(weigh_alternatives(losses, 2), expected)
+    np.testing.assert_allclose(weigh_alternatives(losses[:, ::3], 2), expected)  # one repertoire of each donor
+    np.testing.assert_allclose(weigh_alternatives(losses, 6), of_six_donors)
+
+
+def test_units_are_counted_among_the_repertoires_that_give_the_weights(
+    exact: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Donor 0 has repertoires of both classes and counts twice, the others have two repertoires of one class."""
+    told: list[tuple[int, int]] = []
+
+    def weigh(losses: np.ndarray, n_units: int) -> np.ndarray:
+        told.append((losses.shape[1], n_units))
+        return np.full(len(losses), 1 / len(losses))
+
+    monkeypatch.setattr(clones_fit, "weigh_alternatives", weigh)
+    groups = np.arange(B) // 2
+    labels = groups % 2
+    labels[0] = 1
+    for donors, numbers in ((None, labels.astype(np.float64)), (groups, labels.astype(np.float64))):
+        told.clear()
+        fit_clones(replace(make_cohort(exact, numbers), groups=donors))
+        n_units = B if donors is None else B // 2 + 1
+        assert told[-1] == (B, n_units)
+        n_folds = len(told) // 2 - 1  # of two directions, with the weights of all repertoires after those of the folds
+        assert sum(n_units - of_fold for _, of_fold in told[:n_folds]) == n_units
+        assert n_folds >= 3
 
 
 def test_of_alternatives_with_equal_losses_the_first_has_a_weight() -> None:
     """The rows 0 and 1 have equal sums, but not equal losses."""
     losses = np.array([[1.0, 3.0], [2.0, 2.0], [1.0, 3.0], [2.0, 2.0]])
-    np.testing.assert_allclose(weigh_alternatives(losses), [0.5, 0.5, 0, 0])
+    np.testing.assert_allclose(weigh_alternatives(losses, 2), [0.5, 0.5, 0, 0])
 
 
 def test_wildcard_clones_must_be_better_than_chance_makes_them() -> None:
@@ -480,7 +514,7 @@ def test_overshared_clones_are_tested_with_their_own_thresholds(
     monkeypatch.setattr(special_clones, "find_overshared_clones", find_half)
     for module in (clones_fit, clones_results):
         monkeypatch.setattr(module, "exceeds_permutations", exceeds)
-    monkeypatch.setattr(clones_fit, "weigh_alternatives", lambda _: np.eye(len(ALTERNATIVES))[overshared])
+    monkeypatch.setattr(clones_fit, "weigh_alternatives", lambda *_: np.eye(len(ALTERNATIVES))[overshared])
     monkeypatch.setattr(clones_fit, "find_best_alternative", choose)
     monkeypatch.setattr(clones_results, "_MIN_Z", np.inf)
     _, branch = fit(exact, Y)
