@@ -369,6 +369,20 @@ def test_descriptions_that_a_stranger_made(change: dict[str, object], message: s
         CloneBranch.from_description({**make_branch().describe(), **change}, 3, "m")
 
 
+def test_evidence_of_another_kind_than_the_target_is_refused() -> None:
+    """Read as rates, log-odds would be scores of another scale, without an error."""
+    branch = make_branch()
+    branch.check_targets([False, False, True], "m")
+    with pytest.raises(
+        InputError, match=r"^m: memories: kind: expected rate, because output 0 is a number, found odds$"
+    ):
+        branch.check_targets([True, False, True], "m")
+    with pytest.raises(
+        InputError, match=r"^m: memories: kind: expected odds, because output 2 is a class, found rate$"
+    ):
+        branch.check_targets([False, False, False], "m")
+
+
 def test_the_strongest_clones_count_on_levels_with_at_least_half_of_the_largest_weight(
     dataset: RepertoireDataset,
 ) -> None:
