@@ -197,7 +197,8 @@ def _measure_refit(job: Job, dataset: RepertoireDataset) -> float | None:
     refit = replace(job, split=replace(job.split, train=learned, validation=np.zeros(0, np.int64)))
     if job.groups is None and stops_early(job.estimator):
         refit = replace(refit, groups=np.arange(len(dataset)))  # without groups, DeepRC would warn once more
-    estimator = _fit_estimator(refit, dataset, calibrate=False)
+    with name_job_of_steps(f"{job.method}, fold {job.fold}, refitted"):
+        estimator = _fit_estimator(refit, dataset, calibrate=False)
     scores = compute_ranking_scores(estimator, job.task, dataset[job.split.test])
     return measure_scores(job.task, job.labels[job.split.test], scores[None])[0]
 

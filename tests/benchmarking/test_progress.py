@@ -62,4 +62,4 @@ def test_one_job_of_each_method_comes_first(data: RepertoireDataset, toys: Modul
 def test_steps_of_a_fit_name_its_method_and_fold(data: RepertoireDataset, recorder: StepRecorder) -> None:
     benchmark(data, target="status=sick", methods={"slow": Slow()}, options=BenchmarkOptions(folds=3))
     titles = [step.title for step in recorder.steps if step.name == "training"]
-    assert titles == [f"slow, fold {fold}: training" for fold in (0, 0, 1, 1, 2, 2)]  # each with its refit
+    assert titles == [f"slow, fold {fold}{refit}: training" for fold in range(3) for refit in ("", ", refitted")]
