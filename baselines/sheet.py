@@ -72,11 +72,12 @@ class _SheetFeatures(RepertoireEstimator):
 
     def _learn_columns(self, X: RepertoireDataset) -> None:
         """Set `known_`: the categories of each column, or the mean of its numbers, in the training repertoires."""
-        missing = [name for name in self.columns if name not in X.metadata]
+        metadata = X.metadata  # copied at each access
+        missing = [name for name in self.columns if name not in metadata]
         if missing or not self.columns:
-            lacking = describe_missing_column(missing[0], X.metadata) if missing else "no other column"
+            lacking = describe_missing_column(missing[0], metadata) if missing else "no other column"
             raise InputError(f"the sheet has {lacking}")
-        self.known_ = {name: self._learn_column(name, X.metadata[name].dropna()) for name in self.columns}
+        self.known_ = {name: self._learn_column(name, metadata[name].dropna()) for name in self.columns}
 
     def _learn_column(self, name: str, values: pd.Series[Any]) -> dict[str, Any]:
         """Return the categories of a column, or the mean of its numbers, from the values that are not missing."""

@@ -171,7 +171,8 @@ def map_values(path: Path, dataset: h5py.Dataset, dtype: DTypeLike | None = None
     if dataset.size == 0:
         return np.zeros(dataset.shape, dataset.dtype)
     # Copy-on-write: torch takes only writable arrays without a copy, and nothing ever reaches the file.
-    return np.memmap(path, dataset.dtype, mode="c", offset=offset, shape=dataset.shape)
+    # numpy follows all links of a `Path`, which takes as long as opening it.
+    return np.memmap(os.fspath(path), dataset.dtype, mode="c", offset=offset, shape=dataset.shape)
 
 
 def list_attributes(member: h5py.Group | h5py.Dataset) -> list[str]:
@@ -305,7 +306,7 @@ def encode_texts(texts: list[str], what: str) -> NDArray[np.bytes_]:
 
 
 def _get_file_size(member: h5py.Group | h5py.Dataset) -> int:
-    return int(member.file.id.get_filesize())
+    return int(h5py.h5i.get_file_id(member.id).get_filesize())
 
 
 def _open_attribute(member: h5py.Group | h5py.Dataset, name: str) -> h5py.h5a.AttrID:

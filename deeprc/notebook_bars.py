@@ -31,10 +31,10 @@ class NotebookBars(TimedReporter):
 
     def _draw(self, step: Step, now: float) -> str:
         share = step.done / step.total if step.total else 0.0
-        text = ", ".join([f"{100 * share:.0f}%", *self.describe_rest(step, now)])
+        text = ", ".join([self.describe_part(step) or "0%", *self.describe_rest(step, now)])
         return (
-            f'<div><progress max="1" value="{share:.3f}" aria-label="{escape(step.name)}"></progress> '
-            f"{escape(step.name)}: {escape(text)}</div>"
+            f'<div><progress max="1" value="{share:.3f}" aria-label="{escape(step.title)}"></progress> '
+            f"{escape(step.title)}: {escape(text)}</div>"
         )
 
     def _display(self, html: str) -> None:

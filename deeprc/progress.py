@@ -25,6 +25,7 @@ __all__ = [
     "TimedReporter",
     "format_duration",
     "is_in_notebook",
+    "name_job_of_steps",
     "open_step",
     "track",
     "use_reporter",
@@ -52,9 +53,12 @@ class Step:
     total, done
         Size of the whole step and of its finished part, in any unit; `done` begins above 0 if a step is continued.
     left
-        Time that is left in seconds; None if only the speed so far tells it, infinite if nothing tells it.
+        Time that is left in seconds; None if only the speed so far tells it, infinite if nothing tells it. If it is not
+        None, the items take different times: their number is shown, not a share.
     note
         Text that is shown beside the progress.
+    job
+        What the step is computed for, such as a method and a fold; see `name_job_of_steps`.
     """
 
     name: str
@@ -63,6 +67,12 @@ class Step:
     done: float = 0
     left: float | None = None
     note: str = ""
+    job: str = ""
+
+    @property
+    def title(self) -> str:
+        """Name of the step, with its job if it has one."""
+        return f"{self.job}: {self.name}" if self.job else self.name
 
     def advance(self, amount: float = 1) -> None:
         """Add an amount to `done` and show it."""
@@ -82,6 +92,7 @@ class _Times:
     def __init__(self, step: Step, now: float) -> None:
         self._step = step
         self._marks = [(now, step.done)]  # time, and `done` at this time
+        self._latest = now
 
     @property
     def began(self) -> float:
@@ -89,20 +100,22 @@ class _Times:
         return self._marks[0][0]
 
     def note(self, now: float) -> None:
-        """Note the time, unless less than a hundredth of the step was finished since the last note."""
+        """Note the time at which the step was shown; the speed needs it if a hundredth of the step was finished."""
+        self._latest = now
         if self._step.done - self._marks[-1][1] >= _MARKED_SHARE * (self._step.total - self._marks[0][1]):
             self._marks.append((now, self._step.done))
 
     def seconds_left(self, now: float) -> float | None:
-        """Return the seconds that the rest will take: `left` of the step if it is known, else by its later parts.
+        """Return the seconds that the rest will take: by `left` of the step if it is known, else by its later parts.
 
         The first part never counts, because it often takes longer than the others: functions are compiled, or workers
         start. The parts that count are at least half of what is finished, and took at least a quarter of the time,
         because workers that began together finish their first parts together. None: there are no such parts yet.
         """
         step, (began, done_before) = self._step, self._marks[0]
-        if step.left is not None:
-            return step.left
+        if step.left is not None:  # it was known when the step was shown
+            rest = step.left - (now - self._latest)
+            return rest if rest > 0 or step.done >= step.total else None
         latest, most = began + _MAX_TIME * (now - began), done_before + _MAX_DONE * (step.done - done_before)
         earlier = [mark for mark in self._marks[1:] if mark[0] <= latest and mark[1] <= most]
         if not earlier or step.done <= done_before:
@@ -167,6 +180,12 @@ class TimedReporter(ABC):
     def show_all(self, steps: Sequence[Step], now: float) -> None:
         """Show all open steps, the outermost first; `now` is the time in seconds."""
 
+    def describe_part(self, step: Step) -> str:
+        """Return the part of a step that is done as text; "" if nothing is known of it."""
+        if step.left is not None:
+            return f"{step.done:.0f} of {step.total:.0f}"
+        return f"{100 * step.done / step.total:.0f}%" if step.total else ""
+
     def describe_rest(self, step: Step, now: float) -> list[str]:
         """Return texts about the rest of a step: the time that is left, if it is known, and its note, if it has one."""
         left = self._times[step].seconds_left(now)
@@ -181,14 +200,18 @@ class LogLines(TimedReporter):
 
     def show_all(self, steps: Sequence[Step], now: float) -> None:
         """Log a line."""
-        _logger.info("%s", "; ".join(self._describe(step, now) for step in steps))
+        jobs = ["", *(step.job for step in steps)]  # a job is named before the first of its steps
+        names = [step.name if step.job == outer else step.title for step, outer in zip(steps, jobs, strict=False)]
+        described = (self._describe(name, step, now) for name, step in zip(names, steps, strict=True))
+        _logger.info("%s", "; ".join(described))
 
-    def _describe(self, step: Step, now: float) -> str:
-        share = f"{step.name}: {100 * step.done / step.total:.0f}%" if step.total else step.name
-        return ", ".join([share, *self.describe_rest(step, now)])
+    def _describe(self, name: str, step: Step, now: float) -> str:
+        part = self.describe_part(step)
+        return ", ".join([f"{name}: {part}" if part else name, *self.describe_rest(step, now)])
 
 
 _REPORTER: ContextVar[Reporter | None] = ContextVar("_REPORTER", default=None)
+_JOB: ContextVar[str] = ContextVar("_JOB", default="")
 _LINES = LogLines()
 
 
@@ -219,6 +242,16 @@ def use_reporter(reporter: Reporter) -> Iterator[None]:
 
 
 @contextmanager
+def name_job_of_steps(job: str) -> Iterator[None]:
+    """Show with each step that is opened within this context what it is computed for, such as "deeprc, fold 2"."""
+    token = _JOB.set(job)
+    try:
+        yield
+    finally:
+        _JOB.reset(token)
+
+
+@contextmanager
 def open_step(name: str, total: float, *, done: float = 0) -> Iterator[Step]:
     """Show a step within this context.
 
@@ -231,7 +264,7 @@ def open_step(name: str, total: float, *, done: float = 0) -> Iterator[Step]:
     done
         Size of the part that is already finished.
     """
-    step = Step(name, total, _get_reporter(), done)
+    step = Step(name, total, _get_reporter(), done, job=_JOB.get())
     step.reporter.begin(step)
     try:
         yield step

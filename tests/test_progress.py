@@ -11,7 +11,7 @@ import pytest
 from deeprc import progress
 from deeprc.cli.progress import Bars, LineHandler, make_evaluation_printer, show_counts
 from deeprc.notebook_bars import NotebookBars
-from deeprc.progress import LogLines, format_duration, open_step, track, use_reporter
+from deeprc.progress import LogLines, format_duration, name_job_of_steps, open_step, track, use_reporter
 from deeprc.training.state import TrainingState
 from tests.conftest import StepRecorder
 
@@ -68,7 +68,7 @@ def test_all_open_steps_share_a_line(clock: Clock, lines: Callable[[], list[str]
         clock.now = 80
         outer.left = 7
         outer.advance()
-    assert lines() == ["methods: 50%, about 7 s left; training: 20%, about 8 min left, loss 0.3"]
+    assert lines() == ["methods: 2 of 4, about 7 s left; training: 20%, about 8 min left, loss 0.3"]
 
 
 def test_a_short_step_has_no_line(clock: Clock, lines: Callable[[], list[str]]) -> None:
@@ -153,7 +153,35 @@ def test_an_unknown_time_is_not_guessed_from_the_number_of_parts(clock: Clock, l
         for done in range(4):
             clock.now += 40
             show(done, 4, None if done < 3 else 120)
-    assert lines() == ["jobs: 25%", "jobs: 50%", "jobs: 75%, about 2 min left"]
+    assert lines() == ["jobs: 1 of 4", "jobs: 2 of 4", "jobs: 3 of 4, about 2 min left"]
+
+
+def test_a_known_time_counts_down_until_it_is_known_again(clock: Clock, lines: Callable[[], list[str]]) -> None:
+    with use_reporter(LogLines(clock)), show_counts("jobs") as show:
+        show(1, 4, 100)
+        with open_step("training", 100) as training:
+            for clock.now in (40, 80, 120):
+                training.advance(0)
+            show(4, 4, 0)
+            clock.now = 160
+            training.advance(0)
+    assert [line.split(";")[0] for line in lines()] == [
+        "jobs: 1 of 4, about 60 s left",
+        "jobs: 1 of 4, about 20 s left",
+        "jobs: 1 of 4",  # longer than expected
+        "jobs: 4 of 4, about 0 s left",
+    ]
+
+
+def test_steps_name_their_job_once_in_a_line(clock: Clock, lines: Callable[[], list[str]]) -> None:
+    with use_reporter(LogLines(clock)), open_step("methods", 4):
+        with name_job_of_steps("stack, fold 1"), open_step("members", 2), open_step("training", 100) as inner:
+            clock.now = 40
+            inner.advance(10)
+        with open_step("other", 10) as other:
+            clock.now = 80
+            other.advance(0)
+    assert lines() == ["methods: 0%; stack, fold 1: members: 0%; training: 10%", "methods: 0%; other: 0%"]
 
 
 def test_bars(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,6 +190,8 @@ def test_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deeprc.cli.progress._DELAY", 0)
     monkeypatch.setattr("deeprc.cli.progress._MIN_INTERVAL", 0)
     with use_reporter(Bars()), open_step("searching", 200_000) as outer, open_step("choosing", 4) as inner:
+        with name_job_of_steps("deeprc, fold 2"), show_counts("fits") as show:
+            show(1, 3, 80)
         outer.advance(50_000)
         inner.note = "loss 0.3"
         inner.advance(3)
@@ -169,6 +199,7 @@ def test_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = stream.getvalue().replace("\n", "\r").split("\r")
     assert any(line.startswith("searching:  25%|") and "| 50.0k/200k, " in line for line in shown)
     assert any("choosing:  75%|" in line and "| 3/4, " in line and "loss 0.3" in line for line in shown)
+    assert any(line.startswith("deeprc, fold 2: fits: 1 of 3, ") and "about 80 s left" in line for line in shown)
     assert "a line" in [line.removeprefix("\x1b[A") for line in shown]
 
 

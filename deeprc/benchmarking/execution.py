@@ -124,7 +124,7 @@ class Execution(JobRunner):
         without_search = [method for method in self.plan.methods if not self.search_jobs[method.name, 0]]
         early_jobs = self._plan_final_jobs(without_search)
         self.later = [(name, "final") for (name, _), jobs in self.search_jobs.items() if jobs]
-        first_jobs = _interleave_jobs([*([job] for job in early_jobs), *self.search_jobs.values()])
+        first_jobs = _order_jobs([*([job] for job in early_jobs), *self.search_jobs.values()])
         self.run(first_jobs)
         final_jobs = self._plan_final_jobs(self.plan.methods)
         self.n_total -= len(self.search_jobs) - len(final_jobs)  # a method whose search failed has no final job
@@ -199,9 +199,14 @@ class Execution(JobRunner):
             _logger.warning("%s failed: fold %d: %s", job.method, job.fold, error)
 
 
-def _interleave_jobs(groups: Iterable[Sequence[Job]]) -> list[Job]:
-    """Return the first jobs of all groups, then their second jobs, and so on: the time left is known early."""
-    return [job for jobs in zip_longest(*groups) for job in jobs if job is not None]
+def _order_jobs(groups: Iterable[Sequence[Job]]) -> list[Job]:
+    """Return one job of each method, so that the time left is known early; then the others.
+
+    These are the first jobs of all groups, then their second jobs, and so on.
+    """
+    jobs = [job for jobs in zip_longest(*groups) for job in jobs if job is not None]
+    first = {job.method: job for job in reversed(jobs)}
+    return sorted(jobs, key=lambda job: job is not first[job.method])
 
 
 def _make_predictions_table(finished: Sequence[tuple[Job, Outcome]], scoring: Scoring) -> pd.DataFrame:

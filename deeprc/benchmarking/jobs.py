@@ -46,6 +46,7 @@ from deeprc.evaluation.scoring import choose_scoring
 from deeprc.evaluation.splits import Split
 from deeprc.groups import pass_groups
 from deeprc.jobs import HERE, Workers, run_jobs
+from deeprc.progress import name_job_of_steps
 from deeprc.tasks import Task
 
 __all__ = [
@@ -123,7 +124,7 @@ def run_job(job: Job) -> Outcome:
     memory = _reset_peak()
     started, cpu = time.perf_counter(), time.process_time()
     try:
-        with name_fit_notes(job.method):
+        with name_fit_notes(job.method), name_job_of_steps(f"{job.method}, fold {job.fold}"):
             outcome = _measure_settings(job) if job.kind == "search" else _predict_test_fold(job)
     except Terminated:
         raise
@@ -196,7 +197,8 @@ def _measure_refit(job: Job, dataset: RepertoireDataset) -> float | None:
     refit = replace(job, split=replace(job.split, train=learned, validation=np.zeros(0, np.int64)))
     if job.groups is None and stops_early(job.estimator):
         refit = replace(refit, groups=np.arange(len(dataset)))  # without groups, DeepRC would warn once more
-    estimator = _fit_estimator(refit, dataset, calibrate=False)
+    with name_job_of_steps(f"{job.method}, fold {job.fold}, refitted"):
+        estimator = _fit_estimator(refit, dataset, calibrate=False)
     scores = compute_ranking_scores(estimator, job.task, dataset[job.split.test])
     return measure_scores(job.task, job.labels[job.split.test], scores[None])[0]
 

@@ -287,10 +287,14 @@ def summarise_chosen_settings(
 
 
 def _format_chosen(settings: Sequence[Mapping[str, Any]]) -> str:
+    """Return settings as text; those of the network have the names that `deeprc config` lists."""
     names = list(dict.fromkeys(name for setting in settings for name in setting))
-    texts = {name: [_format_value(setting[name]) if name in setting else "-" for setting in settings] for name in names}
-    equal = [f"{name} = {values[0]}" for name, values in texts.items() if len(set(values)) == 1]
-    differing = [f"{name} = {', '.join(values)} by fold" for name, values in texts.items() if len(set(values)) > 1]
+    rows = [
+        (name.removeprefix("overrides."), [_format_value(each[name]) if name in each else "-" for each in settings])
+        for name in names
+    ]
+    equal = [f"{name} = {values[0]}" for name, values in rows if len(set(values)) == 1]
+    differing = [f"{name} = {', '.join(values)} by fold" for name, values in rows if len(set(values)) > 1]
     return "; ".join(equal + differing) or "nothing to choose"
 
 

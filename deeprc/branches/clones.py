@@ -34,6 +34,7 @@ from deeprc.branches.clones_description import (
     ClonesDescription,
     LevelDescription,
     MemoryDescription,
+    check_kinds_of_evidence,
     check_numbers_of_clones,
     parse_clones_description,
 )
@@ -345,6 +346,10 @@ class CloneBranch(Branch):
     def from_description(cls, description: Any, n_outputs: int, where: str) -> CloneBranch:
         """Return a branch with empty buffers from a result of `describe`; raise InputError if it is not one."""
         return cls(parse_clones_description(description, n_outputs, where), n_outputs)
+
+    def check_targets(self, is_numeric: Sequence[bool], where: str) -> None:
+        """Raise InputError if clones are evidence for classes, but their output is a number, or the reverse."""
+        check_kinds_of_evidence(self._description, is_numeric, where)
 
     def check(self, where: str) -> None:
         """Raise InputError if the buffers, read from a file, have numbers that would crash or stop compiled code."""

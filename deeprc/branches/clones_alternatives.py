@@ -80,15 +80,19 @@ class HeldOutLosses(NamedTuple):
     donors: Integers
 
 
-def weigh_alternatives(by_alternative: Floats) -> Floats:
+def weigh_alternatives(by_alternative: Floats, n_units: int) -> Floats:
     """Return the weights of the alternatives, (A,), by their losses, (A, n); the sum of the weights is 1.
 
     In small cohorts, the best alternative is in part the best by chance, see `weigh_by_losses`. Of alternatives with
     equal losses, which use the same clones, only the first has a weight.
+
+    Several repertoires of one donor say little more than one, so the mean loss counts `n_units` times, once for each
+    unit (see `deeprc.branches.donors.count_units`).
     """
     _, different = np.unique(by_alternative, axis=0, return_index=True)
     weights = np.zeros(len(by_alternative))
-    weights[different] = weigh_by_losses(by_alternative[different].sum(axis=1), loss_per_weight=_LOSS_PER_WEIGHT)
+    losses = by_alternative[different].sum(axis=1) * (n_units / by_alternative.shape[1])
+    weights[different] = weigh_by_losses(losses, loss_per_weight=_LOSS_PER_WEIGHT)
     return np.asarray(weights / weights.sum())
 
 

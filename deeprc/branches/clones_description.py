@@ -6,6 +6,7 @@ Letters: R residues, T outputs.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,7 @@ __all__ = [
     "ClonesDescription",
     "LevelDescription",
     "MemoryDescription",
+    "check_kinds_of_evidence",
     "check_numbers_of_clones",
     "parse_clones_description",
 ]
@@ -113,6 +115,15 @@ def parse_clones_description(description: Any, n_outputs: int, where: str) -> Cl
         if len(vocabulary) > _MAX_GENES:
             raise InputError(f"{where}: genes: {name}: expected at most {_MAX_GENES:,}, found {len(vocabulary):,}")
     return described
+
+
+def check_kinds_of_evidence(described: ClonesDescription, is_numeric: Sequence[bool], where: str) -> None:
+    """Raise InputError if the evidence of a memory does not fit its output, (T,), which is a number or a class."""
+    for memory in described.memories:
+        expected, output = ("rate", "a number") if is_numeric[memory.output] else ("odds", "a class")
+        if memory.kind != expected:
+            found = f"expected {expected}, because output {memory.output} is {output}, found {memory.kind}"
+            raise InputError(f"{where}: memories: kind: {found}")
 
 
 def check_numbers_of_clones(described: ClonesDescription, where: str) -> None:

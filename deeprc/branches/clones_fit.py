@@ -130,10 +130,10 @@ def _run_search(
     )
     scores = np.zeros(len(n_clones))
     for fold in range(search.n_folds):
-        is_held_out = search.folds == fold
-        weights = weigh_alternatives(losses.by_alternative[:, ~is_held_out])
-        scores[is_held_out] = weights @ held_out.scores[:, is_held_out]
-    weights = weigh_alternatives(losses.by_alternative)
+        is_used = search.folds != fold
+        weights = weigh_alternatives(losses.by_alternative[:, is_used], search.count_units_among(is_used))
+        scores[~is_used] = weights @ held_out.scores[:, ~is_used]
+    weights = weigh_alternatives(losses.by_alternative, search.count_units_among(np.ones(len(scores), np.bool_)))
     memories = [
         _make_memory(candidates, clones, special, kind, levels)
         for kind, levels in _fit_levels(search, weights, counts[:, :, -1], n_clones).items()

@@ -82,6 +82,12 @@ class CloneSearch:
         """Number of folds."""
         return int(self.folds.max()) + 1
 
+    def count_units_among(self, is_used: NDArray[np.bool_]) -> int:
+        """Return the number of units among some of the repertoires, see `count_units`; `is_used` marks them, (n,)."""
+        groups = None if self.groups is None else self.groups[is_used]
+        classes = None if self.kind == "rate" else self.values[is_used]
+        return count_units(groups, classes, n=int(is_used.sum()))
+
 
 def list_searches(cohort: TrainingCohort) -> list[CloneSearch]:
     """Return the searches of both directions for each output with enough repertoires to hold some out."""

@@ -112,13 +112,15 @@ class _BranchesDescription:
     digests: tuple[str, ...] = ()
 
 
-def attach_described_branches(network: DeepRC, described: Any, where: str) -> None:
+def attach_described_branches(network: DeepRC, tasks: Sequence[Task], described: Any, where: str) -> None:
     """Attach branches to a network; their buffers have the right shapes, and can then be loaded.
 
     Parameters
     ----------
     network
         Network without branches.
+    tasks
+        Tasks of the network.
     described
         Result of `describe_branches`, read from a file.
     where
@@ -127,7 +129,7 @@ def attach_described_branches(network: DeepRC, described: Any, where: str) -> No
     Raises
     ------
     InputError
-        If `described` is not a description of branches.
+        If `described` is not a description of branches for these tasks.
     """
     where = f"{where}: branches"
     stored: _BranchesDescription = validate(described, _BranchesDescription, where)
@@ -140,4 +142,7 @@ def attach_described_branches(network: DeepRC, described: Any, where: str) -> No
         _TYPES[name].from_description(description, network.n_outputs, f"{where}: {name}")
         for name, description in stored.members.items()
     ]
+    is_numeric = [task.kind == "regression" for task in tasks for _ in range(task.n_outputs)]
+    for branch in branches:
+        branch.check_targets(is_numeric, f"{where}: {branch.name}")
     network.attach_branches(branches, stored.digests)

@@ -21,8 +21,8 @@ def weigh_by_losses(losses: Floats, *, loss_per_weight: float) -> Floats:
     Parameters
     ----------
     losses
-        Sum of the losses of all repertoires by each model, (K,): in nats for classes, half of the squared error in
-        standard deviations for numbers.
+        Sum of the losses of all repertoires, or of all units (see `deeprc.branches.donors.count_units`), by each model,
+        (K,): in nats for classes, half of the squared error in standard deviations for numbers.
     loss_per_weight
         A model whose sum is higher than the lowest by this number has a weight of exp(-1).
     """

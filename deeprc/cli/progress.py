@@ -26,7 +26,7 @@ else:
 __all__ = ["Bars", "LineHandler", "make_evaluation_printer", "show_counts"]
 
 _BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}, {elapsed}<{remaining}{postfix}"
-_BAR_WITHOUT_REST = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}, {elapsed}{postfix}"
+_COUNT = "{desc}: {n_fmt} of {total_fmt}, {elapsed}{postfix}"  # a bar would be read as the share of the time
 _DELAY = 0.5  # seconds before a bar is shown; a shorter step has no bar
 _MIN_INTERVAL = 0.1  # seconds between two updates of a bar
 _MIN_SCALED = 10_000  # larger totals are shown with a unit prefix: 141M
@@ -41,7 +41,7 @@ class Bars:
     def begin(self, step: Step) -> None:
         """Show an empty bar."""
         self._bars[step] = tqdm(
-            desc=step.name,
+            desc=step.title,
             total=step.total,
             initial=step.done,
             bar_format=_BAR,
@@ -55,7 +55,7 @@ class Bars:
         """Update the bar, if the last update is not too recent."""
         bar = self._bars[step]
         if step.left is not None:
-            bar.bar_format = _BAR_WITHOUT_REST
+            bar.bar_format = _COUNT
         if step.left is not None and math.isfinite(step.left):
             bar.set_postfix_str(f"about {format_duration(step.left)} left", refresh=False)
         elif step.note:

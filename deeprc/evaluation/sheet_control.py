@@ -66,9 +66,10 @@ def select_control_columns(metadata: pd.DataFrame, tasks: Sequence[Task]) -> Con
     donors = DonorColumn.choose(metadata, None).index()
     columns = ControlColumns([], [], [])
     for name in eligible:
-        if _identifies_each(metadata[name], donors):
+        values, value_index = metadata[name], pd.factorize(metadata[name])[0]
+        if _identifies_each(values, value_index, donors):
             columns.identifying.append(name)
-        elif any(_determines_label(metadata[name], label, kind, donors) for kind, label in kinds_and_labels):
+        elif any(_determines_label(values, value_index, label, kind, donors) for kind, label in kinds_and_labels):
             columns.target_like.append(name)
         else:
             columns.read.append(name)
@@ -102,7 +103,11 @@ def format_column_names(columns: Sequence[str]) -> str:
 
 
 def _determines_label(
-    values: pd.Series[Any], label: NDArray[np.float64], kind: TaskKind, donors: NDArray[np.int64]
+    values: pd.Series[Any],
+    value_index: NDArray[np.int64],
+    label: NDArray[np.float64],
+    kind: TaskKind,
+    donors: NDArray[np.int64],
 ) -> bool:
     """Return whether a column determines the labels, (B,).
 
@@ -113,50 +118,63 @@ def _determines_label(
     - for two classes, a threshold of its numbers separates them;
     - for a numeric target, its numbers have the order of the labels, or the reverse order.
 
-    Repertoires of one donor, (B,), with the same value and label count once.
+    `value_index` has the index of each repertoire's value, (B,), -1 if it is missing. Repertoires of one donor, (B,),
+    with the same value and label count once.
     """
-    rows = pd.DataFrame({"value": values.to_numpy(), "label": label, "donor": donors}).dropna().drop_duplicates()
-    n_labels = rows["label"].nunique()
-    if n_labels < 2 or not _covers_labels(values, label, kind):
+    is_used = (value_index >= 0) & ~np.isnan(label)
+    different_labels, label_index = np.unique(label[is_used], return_inverse=True)
+    n_labels = len(different_labels)
+    if n_labels < 2 or not _covers_labels(label, is_used, kind):
         return False
-    pairs = rows[["value", "label"]].drop_duplicates()
-    n_values = pairs["value"].nunique()
-    has_one_label_each, max_values = len(pairs) == n_values, len(rows) / _MIN_DONORS_PER_VALUE
+    n_values = len(np.unique(value_index[is_used]))
+    pairs, first_rows, pair_index = np.unique(
+        value_index[is_used] * n_labels + label_index, return_index=True, return_inverse=True
+    )
+    n_counted = _count_pairs(pair_index, donors[is_used])
+    has_one_label_each, max_values = len(pairs) == n_values, n_counted / _MIN_DONORS_PER_VALUE
     if has_one_label_each and n_values <= (max_values if kind == "regression" else max(n_labels, max_values)):
         return True
     if not pd.api.types.is_numeric_dtype(values):
         return False
+    numbers = values.to_numpy()[is_used]
     if kind == "regression":
-        correlation = compute_rank_correlation(*pairs.to_numpy(np.float64).T)
-        return has_one_label_each and n_values == n_labels and abs(correlation) > 1 - _ROUNDING
-    return n_labels == 2 and _has_threshold(rows)
+        if not has_one_label_each or n_values != n_labels:
+            return False
+        correlation = compute_rank_correlation(numbers[first_rows].astype(np.float64), label[is_used][first_rows])
+        return abs(correlation) > 1 - _ROUNDING
+    return n_labels == 2 and _has_threshold(numbers[label_index == 0], numbers[label_index == 1])
 
 
-def _covers_labels(values: pd.Series[Any], label: NDArray[np.float64], kind: TaskKind) -> bool:
-    """Return whether a column has values for every class, or for at least half of the repertoires with a number."""
+def _covers_labels(label: NDArray[np.float64], is_used: NDArray[np.bool_], kind: TaskKind) -> bool:
+    """Return whether a column has values for every class, or for at least half of the repertoires with a number.
+
+    `is_used` says which repertoires, (B,), have a label and a value.
+    """
     is_labelled = ~np.isnan(label)
     if kind == "regression":
-        return bool(2 * values[is_labelled].count() >= is_labelled.sum())
-    has_value = values.notna().to_numpy()
-    return len(np.unique(label[is_labelled & has_value])) == len(np.unique(label[is_labelled]))
+        return bool(2 * is_used.sum() >= is_labelled.sum())
+    return len(np.unique(label[is_used])) == len(np.unique(label[is_labelled]))
 
 
-def _has_threshold(rows: pd.DataFrame) -> bool:
-    """Return whether all values of one label are below all values of the other one."""
-    first, second = (part for _, part in rows.groupby("label")["value"])
+def _has_threshold(first: NDArray[Any], second: NDArray[Any]) -> bool:
+    """Return whether all numbers of one label are below all numbers of the other one."""
     return bool(first.max() < second.min() or second.max() < first.min())
 
 
-def _identifies_each(values: pd.Series[Any], donors: NDArray[np.int64]) -> bool:
+def _identifies_each(values: pd.Series[Any], value_index: NDArray[np.int64], donors: NDArray[np.int64]) -> bool:
     """Return whether nearly each repertoire, or each donor, has a different value in a column.
 
     A column of numbers counts only if it is called an id: ages and measurements differ between donors, too.
     """
     if pd.api.types.is_numeric_dtype(values) and not _ID.search(str(values.name)):
         return False
-    has_value = values.notna().to_numpy()
-    n_different = values[has_value].nunique()
-    pairs = pd.DataFrame({"value": values.to_numpy(), "donor": donors})[has_value].drop_duplicates()
-    n_donors = pairs["donor"].nunique()
-    has_one_per_donor = len(pairs) == n_donors and n_different >= _OWN_VALUE * n_donors  # one value for each of them
+    has_value = value_index >= 0
+    n_different, n_donors = len(np.unique(value_index[has_value])), len(np.unique(donors[has_value]))
+    n_pairs = _count_pairs(value_index[has_value], donors[has_value])
+    has_one_per_donor = n_pairs == n_donors and n_different >= _OWN_VALUE * n_donors  # one value for each of them
     return bool(n_different >= _OWN_VALUE * has_value.sum() or has_one_per_donor)
+
+
+def _count_pairs(index: NDArray[np.int64], donors: NDArray[np.int64]) -> int:
+    """Return the number of different pairs of an index and a donor."""
+    return len(np.unique(index * (donors.max(initial=0) + 1) + donors))

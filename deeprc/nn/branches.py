@@ -104,6 +104,9 @@ class Branch(nn.Module):
             If the description is not one that `describe` returns.
         """
 
+    def check_targets(self, is_numeric: Sequence[bool], where: str) -> None:
+        """Raise InputError if a branch, read from a file, cannot score an output; `is_numeric` has its kind, (T,)."""
+
     @abstractmethod
     def check(self, where: str) -> None:
         """Raise InputError if the buffers, read from a file, have numbers that would crash compiled code."""

@@ -310,7 +310,7 @@ def rebuild_network(
     """
     gene_names = _get_gene_names(where, config, described)
     network = build_network(config, tasks, seed=0, device=torch.device(device), gene_names=gene_names)
-    attach_described_branches(network, described.get("branches", {}), where)
+    attach_described_branches(network, tasks, described.get("branches", {}), where)
     return network
 
 

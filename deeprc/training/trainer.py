@@ -394,5 +394,5 @@ class Trainer:
         _logger.info("continuing after update %d", self.state.update)
 
     def _attach_branches(self, path: Path, state: dict[str, Any]) -> None:
-        attach_described_branches(self.network, state.get("branches", {}), f"{path}: state")
+        attach_described_branches(self.network, self.tasks, state.get("branches", {}), f"{path}: state")
         self._use_branches()

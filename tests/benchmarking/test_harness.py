@@ -820,21 +820,10 @@ def test_each_job_has_a_cost_and_is_reported_as_progress(run: Callable[..., Benc
     assert [done for done, _, _ in told] == [*range(4 * N_FOLDS + 1), *range(4 * N_FOLDS, N_JOBS + 1)]
     assert {total for _, total, _ in told} == {N_JOBS}
     is_path_unknown = [left is None for _, _, left in told]
-    assert is_path_unknown == [True] * (N_FOLDS + 1) + [False] * (len(told) - N_FOLDS - 1)
+    assert is_path_unknown == [True] * 2 + [False] * (len(told) - 2)  # a job of each method comes first
     assert told[-1][2] == 0
-    noise_left = 2 * N_FOLDS * 0.01 + N_FOLDS * 0.01  # two more searches of each fold, and the final jobs
-    assert (told[N_FOLDS + 1][2] or 0) >= noise_left
-
-
-def test_methods_without_a_search_begin_first(run: Callable[..., BenchmarkResult], toys: ModuleType) -> None:
-    """So the time of each method is known early, also of DeepRC, which takes longest."""
-    told: list[float | None] = []
-    methods = {"path": toys.PathNoise(), "slow": toys.Noise(seconds=0.05)}
-    search = {"path": METHODS["path"]}
-    result = run(methods, search, progress=lambda _, __, left: told.append(left))
-    assert set(result.costs.loc[result.costs["method"] == "slow", "task"]) == {"final"}
-    assert told[N_FOLDS] is None  # all jobs of one method, none of the other
-    assert told[N_FOLDS + 1] is not None
+    noise_left = (3 * N_FOLDS - 1) * 0.01 + N_FOLDS * 0.01  # all searches but one, and the final jobs
+    assert (told[2][2] or 0) >= noise_left
 
 
 def test_one_process_does_not_prepare_the_cohort_first(

@@ -234,6 +234,14 @@ def test_markdown_lists_settings() -> None:
     ]
 
 
+def test_settings_of_the_network_have_their_own_names() -> None:
+    """The parameter of the estimator that holds them, `overrides`, is unknown to a reader."""
+    settings = [json.dumps({"overrides.kernel_size": size, "config": "deeprc"}) for size in (7, 9)]
+    choices = CHOICES[CHOICES["method"] == "c"].assign(settings=settings)  # of fold 1, and of fold 0
+    (chosen,) = summarise_chosen_settings(choices, METHODS)
+    assert chosen.to_line() == "Method C: config = deeprc; kernel_size = 9, 7 by fold"
+
+
 def test_tables_of_an_empty_benchmark() -> None:
     empty = PREDICTIONS.iloc[:0]
     text = markdown(table=empty, failures={"a": "memory"})

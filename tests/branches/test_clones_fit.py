@@ -25,12 +25,7 @@ from deeprc.branches import (
     special_clones,
 )
 from deeprc.branches.clones import CloneBranch
-from deeprc.branches.clones_alternatives import (
-    ALTERNATIVES,
-    HeldOutLosses,
-    find_best_alternative,
-    weigh_alternatives,
-)
+from deeprc.branches.clones_alternatives import ALTERNATIVES, HeldOutLosses
 from deeprc.branches.clones_candidates import NO_MATCH, CandidateNeighbours
 from deeprc.branches.clones_evidence import EvidenceKind, compute_evidence, fit_evidence
 from deeprc.branches.clones_fit import fit_clones
@@ -223,7 +218,7 @@ def choose_alternative(monkeypatch: pytest.MonkeyPatch, clones: str, threshold: 
 def set_weights(monkeypatch: pytest.MonkeyPatch, weights: dict[tuple[str, float], float]) -> None:
     """Let all searches give these weights to alternatives."""
     chosen = np.array([weights.get(alternative, 0.0) for alternative in ALTERNATIVES])
-    monkeypatch.setattr(clones_fit, "weigh_alternatives", lambda _: chosen)
+    monkeypatch.setattr(clones_fit, "weigh_alternatives", lambda *_: chosen)
     monkeypatch.setattr(clones_fit, "find_best_alternative", lambda *_, **__: int(np.argmax(chosen)))
 
 
@@ -395,70 +390,28 @@ def test_weak_evidence_makes_a_doubtful_branch(exact: RepertoireDataset, monkeyp
     assert fit_clones(make_cohort(exact, Y)) is None
 
 
-def find_best(losses: np.ndarray, donors: np.ndarray, *, associated: bool = False) -> int:
-    """Return the best alternative if the loss without evidence is 2."""
-    baseline = np.full(losses.shape[1], 2.0)
-    return find_best_alternative(HeldOutLosses(losses, baseline, donors), overshared_are_associated=associated)
+def test_units_are_counted_among_the_repertoires_that_give_the_weights(
+    exact: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Donor 0 has repertoires of both classes and counts twice, the others have two repertoires of one class."""
+    told: list[tuple[int, int]] = []
 
+    def weigh(losses: np.ndarray, n_units: int) -> np.ndarray:
+        told.append((losses.shape[1], n_units))
+        return np.full(len(losses), 1 / len(losses))
 
-def test_alternatives_are_weighted_by_their_losses() -> None:
-    """Sums of losses of 4, 7 and 23: the second has exp(-3 / 6) of the weight of the first, the third below 5%."""
-    losses = np.array([[1.0, 1.0, 1.0, 1.0], [1.0, 2.0, 2.0, 2.0], [5.0, 6.0, 6.0, 6.0]])
-    np.testing.assert_allclose(weigh_alternatives(losses), np.array([1, np.exp(-0.5), 0]) / (1 + np.exp(-0.5)))
-
-
-def test_of_alternatives_with_equal_losses_the_first_has_a_weight() -> None:
-    """The rows 0 and 1 have equal sums, but not equal losses."""
-    losses = np.array([[1.0, 3.0], [2.0, 2.0], [1.0, 3.0], [2.0, 2.0]])
-    np.testing.assert_allclose(weigh_alternatives(losses), [0.5, 0.5, 0, 0])
-
-
-def test_wildcard_clones_must_be_better_than_chance_makes_them() -> None:
-    """A gain of 0.1 in the mean, once with a standard error of 0.09 and once of 0.29."""
-    alternatives, donors = ALTERNATIVES, np.arange(4)
-    exact, wildcard = alternatives.index(("exact", 1e-6)), alternatives.index(("wildcard", 3e-5))
-    losses = np.full((len(alternatives), 4), 2.0)
-    losses[exact], losses[wildcard] = 1.0, [0.75, 1.0, 0.75, 1.1]
-    assert find_best(losses, donors) == wildcard
-    assert find_best(np.repeat(losses, 9, axis=1), np.repeat(donors, 9)) == wildcard
-    losses[wildcard] = [0.4, 1.4, 0.4, 1.4]
-    assert find_best(losses, donors) == exact
-    first_wildcard = min(index for index, each in enumerate(alternatives) if each.clones == "wildcard")
-    assert find_best(losses[:first_wildcard], donors) == exact
-    twins = np.repeat(losses, 9, axis=1)  # as 36 donors, the standard error is 0.08
-    assert find_best(twins, np.repeat(donors, 9)) == exact
-    assert find_best(twins, np.arange(36)) == wildcard
-
-
-def test_clusters_must_be_better_than_wildcard_clones() -> None:
-    exact, wildcard = ALTERNATIVES.index(("exact", 1e-6)), ALTERNATIVES.index(("wildcard", 3e-5))
-    cluster, losses = ALTERNATIVES.index(("cluster", 0.01)), np.full((len(ALTERNATIVES), 4), 2.0)
-    losses[exact], losses[wildcard], losses[cluster] = 1.5, [1.1, 1.3] * 2, [0.7, 0.9] * 2
-    assert find_best(losses, np.arange(4)) == cluster
-    losses[cluster] = [0.7, 1.6] * 2  # better than wildcard clones by 0.05, with a standard error of 0.2
-    assert find_best(losses, np.arange(4)) == wildcard
-
-
-def test_frequent_clones_must_be_better_than_overshared_ones() -> None:
-    exact, overshared = ALTERNATIVES.index(("exact", 1e-6)), ALTERNATIVES.index(("overshared", 0.3))
-    frequent, losses = ALTERNATIVES.index(("most frequent", 0.6)), np.full((len(ALTERNATIVES), 4), 2.0)
-    losses[exact], losses[overshared], losses[frequent] = 1.5, [1.1, 1.3] * 2, [0.7, 0.9] * 2
-    assert find_best(losses, np.arange(4)) == frequent
-    losses[frequent] = [0.7, 1.6] * 2  # better than overshared clones by 0.05, with a standard error of 0.2
-    assert find_best(losses, np.arange(4)) == overshared
-
-
-def test_associated_overshared_clones_need_not_exceed_a_standard_error() -> None:
-    """The gain of overshared clones is 0.1 with a standard error of 0.17; wildcard clones have 0.05 (0.09) more."""
-    exact, overshared = ALTERNATIVES.index(("exact", 1e-6)), ALTERNATIVES.index(("overshared", 0.3))
-    wildcard = ALTERNATIVES.index(("wildcard", 3e-5))
-    losses, donors = np.full((len(ALTERNATIVES), 4), 2.0), np.arange(4)
-    # better than no evidence by 0.1, with a standard error of 0.23
-    losses[exact], losses[overshared], losses[wildcard] = [1.5, 2.3] * 2, [1.1, 2.5] * 2, [0.9, 2.6] * 2
-    assert find_best(losses, donors) == exact
-    assert find_best(losses, donors, associated=True) == overshared
-    losses[exact] = [1.9, 1.7, 1.9, 1.89]  # 0.1525 with a standard error of 0.048
-    assert find_best(losses, donors, associated=True) == exact
+    monkeypatch.setattr(clones_fit, "weigh_alternatives", weigh)
+    groups = np.arange(B) // 2
+    labels = groups % 2
+    labels[0] = 1
+    for donors, numbers in ((None, labels.astype(np.float64)), (groups, labels.astype(np.float64))):
+        told.clear()
+        fit_clones(replace(make_cohort(exact, numbers), groups=donors))
+        n_units = B if donors is None else B // 2 + 1
+        assert told[-1] == (B, n_units)
+        n_folds = len(told) // 2 - 1  # of two directions, with the weights of all repertoires after those of the folds
+        assert sum(n_units - of_fold for _, of_fold in told[:n_folds]) == n_units
+        assert n_folds >= 3
 
 
 def test_overshared_clones_are_tested_with_their_own_thresholds(
@@ -480,7 +433,7 @@ def test_overshared_clones_are_tested_with_their_own_thresholds(
     monkeypatch.setattr(special_clones, "find_overshared_clones", find_half)
     for module in (clones_fit, clones_results):
         monkeypatch.setattr(module, "exceeds_permutations", exceeds)
-    monkeypatch.setattr(clones_fit, "weigh_alternatives", lambda _: np.eye(len(ALTERNATIVES))[overshared])
+    monkeypatch.setattr(clones_fit, "weigh_alternatives", lambda *_: np.eye(len(ALTERNATIVES))[overshared])
     monkeypatch.setattr(clones_fit, "find_best_alternative", choose)
     monkeypatch.setattr(clones_results, "_MIN_Z", np.inf)
     _, branch = fit(exact, Y)
@@ -504,13 +457,6 @@ def test_a_kind_without_clones_tests_none(exact: RepertoireDataset, monkeypatch:
     monkeypatch.setattr(clones_fit, "select_results", select_none)
     assert fit_clones(make_cohort(exact, Y)) is None
     assert n_tested == [0, 0]
-
-
-def test_overshared_clones_must_be_better_than_others() -> None:
-    exact, overshared = ALTERNATIVES.index(("exact", 1e-6)), ALTERNATIVES.index(("overshared", 0.3))
-    losses = np.full((len(ALTERNATIVES), 4), 2.0)
-    losses[exact], losses[overshared] = [1.5, 2.3] * 2, [1.5, 2.31] * 2
-    assert find_best(losses, np.arange(4), associated=True) == exact
 
 
 @pytest.mark.slow

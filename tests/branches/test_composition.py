@@ -190,7 +190,7 @@ def test_a_container_without_the_genes_is_refused() -> None:
 def test_a_description_and_the_buffers_rebuild_a_branch() -> None:
     branch, sequences = random_branch(), repertoire(drawn(50))
     network = DeepRC(n_outputs=2)
-    attach_described_branches(network, describe_branches(Branches([branch], 2)), "model")
+    attach_described_branches(network, (), describe_branches(Branches([branch], 2)), "model")
     assert network.branches is not None
     (rebuilt,) = network.branches
     rebuilt.load_state_dict(branch.state_dict())

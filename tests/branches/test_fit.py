@@ -10,9 +10,11 @@ import pytest
 
 from deeprc.branches import fit
 from deeprc.branches.cohort import FittedBranch, TrainingCohort
-from deeprc.branches.fit import describe_fits, fit_branches
+from deeprc.branches.fit import attach_described_branches, describe_fits, fit_branches
 from deeprc.config import NetworkConfig
+from deeprc.errors import InputError
 from deeprc.nn.branches import Branch
+from deeprc.nn.network import DeepRC
 from deeprc.tasks import Task
 
 STATUS, SITE = (
@@ -98,3 +100,13 @@ def test_clones_that_add_nothing_to_a_clear_and_better_composition_are_left_out(
 def test_no_branch_was_sought() -> None:
     config = NetworkConfig(composition=False, clones=False)
     assert describe_fits([], config, [STATUS]) == "The network has no branch besides its attention."
+
+
+def test_stored_clones_of_another_target_are_refused() -> None:
+    memory = {"output": 0, "direction": "up", "kind": "odds", "n_clones": 1}
+    described = {"members": {"clones": {"memories": [memory], "n_residues": 9, "genes": {}}}}
+    age = Task("age", "age", "regression")
+    attach_described_branches(DeepRC(), [STATUS], described, "m")
+    message = r"^m: branches: clones: memories: kind: expected rate, because output 0 is a number, found odds$"
+    with pytest.raises(InputError, match=message):
+        attach_described_branches(DeepRC(), [age], described, "m")

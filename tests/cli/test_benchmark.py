@@ -265,10 +265,9 @@ def test_progress_is_told_in_lines_or_in_a_bar(
     for limit in ("delay", "interval"):
         monkeypatch.setattr(f"deeprc.progress.LogLines.{limit}", -1.0)
     lines = [line for line in deeprc(*command, tmp_path / "lines")[2].splitlines() if name in line]
-    shares = [f"{100 * n / 12:.0f}%" for n in (*range(10), 9, 10, 11, 12)]
-    assert [line.split(",")[0] for line in lines] == [f"{name}: {share}" for share in shares]
+    assert [line.split(",")[0] for line in lines] == [f"{name}: {n} of 12" for n in (*range(10), 9, 10, 11, 12)]
     assert lines[5].endswith(" s left")
-    assert lines[-1] == f"{name}: 100%, about 0 s left"
+    assert lines[-1] == f"{name}: 12 of 12, about 0 s left"
 
     class Terminal:
         def __getattr__(self, name: str) -> Any:
@@ -282,9 +281,8 @@ def test_progress_is_told_in_lines_or_in_a_bar(
     monkeypatch.setattr("deeprc.cli.progress._DELAY", 0)
     monkeypatch.setattr("deeprc.cli.progress._MIN_INTERVAL", 0)
     _, _, err = deeprc(*command, tmp_path / "bar")
-    assert f"{name}: 100%|" in err
-    assert "12/12, " in err
-    assert f"{name}: 100%, about" not in err
+    assert f"{name}: 12 of 12, 00:" in err
+    assert f"{name}: 12 of 12, about" not in err
 
 
 def children(pid: int) -> set[int]:

@@ -77,3 +77,16 @@ def test_a_trait_of_donors_with_many_repertoires_is_a_control() -> None:
 def test_a_column_is_left_out_if_the_target_is_its_multiple() -> None:
     table = TABLE.assign(months=12.0 * TABLE["batch"])
     assert "batch" in select_control_columns(table, parse_tasks(["months:regression"], table)).target_like
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "float64", object])
+def test_repertoires_without_a_value_or_a_label_do_not_count(dtype: object) -> None:
+    """Of 20 repertoires, one has no label and one no value; the others say the status, except in `mixed`."""
+    numbers = pd.Series([2, 1] * (N // 2)).astype(dtype)
+    numbers[0] = pd.NA if dtype == "Int64" else np.nan
+    table = pd.DataFrame({"status": ["case", "healthy"] * (N // 2), "ward": numbers, "mixed": numbers})
+    table.loc[5, "status"] = None
+    table.loc[5, "ward"] = 2  # does not count, as its repertoire has no label
+    table.loc[7, "mixed"] = 2
+    columns = select_control_columns(table, parse_tasks(["status=case"], table))
+    assert (columns.target_like, columns.read) == (["ward"], ["mixed"])

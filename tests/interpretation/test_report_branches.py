@@ -175,6 +175,7 @@ def test_the_page_tells_the_branches_apart(branch: Run, motif_cohort: Repertoire
     for share in varied.shares.values():
         assert f"{round(share, 2) + 0.0:.0%}".replace("-", "\N{MINUS SIGN}") in page
     assert 'id="clones-1"' in page
+    assert "The same clone can have several rows, each with a different match." in page
     assert "Mainly through" in page
     saved = page.partition('download="sequences-case.tsv"')[0].rpartition("base64,")[2].partition('"')[0]
     table = pd.read_csv(io.StringIO(base64.b64decode(saved).decode()), sep="\t")
