@@ -242,7 +242,7 @@ def _fit_output(data: _OutputData, target: Floats) -> _FittedOutput | None:
         best, evidence = _choose_setting(settings, data.groups, min_evidence)
         if evidence <= (_MIN_DOUBTFUL_STANDARD_ERRORS if n_units < _FEW_UNITS else min_evidence):
             return None
-        averaged = _average_settings(settings, best, target, data.is_number)
+        averaged = _average_settings(settings, best, target, data.is_number, n_units)
         function, scores = averaged.fit(target, data.known)
     scores[data.known] = averaged.scores
     loss_decrease = float(averaged.loss_decreases.mean())
@@ -316,7 +316,7 @@ class _AveragedSettings(NamedTuple):
 
 
 def _average_settings(
-    settings: Sequence[_Setting], best: _Setting, target: Floats, is_number: bool
+    settings: Sequence[_Setting], best: _Setting, target: Floats, is_number: bool, n_units: int
 ) -> _AveragedSettings:
     """Return a mean of the best setting and of others that read no other features, weighted by their losses.
 
@@ -328,9 +328,11 @@ def _average_settings(
         The setting that was chosen.
     target, is_number
         Label of each repertoire, (n,), and whether it is a number.
+    n_units
+        Number of donors, or of pairs of donor and class, see `count_units`: the mean loss counts so many times.
     """
     allowed = [setting for setting in settings if setting.kinds <= best.kinds]
-    losses = -np.array([setting.loss_decreases.sum() for setting in allowed])
+    losses = -np.array([setting.loss_decreases.mean() for setting in allowed]) * n_units
     weights = weigh_by_losses(losses, loss_per_weight=_LOSS_PER_WEIGHT)
     slopes = weights * np.array([setting.slope for setting in allowed])
     kept = [allowed[index] for index in np.flatnonzero(slopes)]

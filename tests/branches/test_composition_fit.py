@@ -256,14 +256,14 @@ def test_settings_without_other_features_are_averaged_by_their_losses() -> None:
         make_setting(kinds, np.full(30, decrease))._replace(scores=own_scores, slope=2.0)
         for (kinds, decrease), own_scores in zip(cases, scores, strict=True)
     ]
-    averaged = _average_settings(settings, settings[0], target, is_number=False)
+    averaged = _average_settings(settings, settings[0], target, is_number=False, n_units=len(target))
     assert [*averaged.settings] == settings[:3]
     np.testing.assert_allclose(averaged.weights / averaged.weights[0], np.exp([0, -1, -2]))
     np.testing.assert_allclose(averaged.scores, averaged.weights @ scores[:3])
     slope, decreases = _fit_slope(averaged.scores, target, False)
     assert slope == pytest.approx(1, abs=1e-3)  # the scores need no other slope
     np.testing.assert_allclose(averaged.loss_decreases, decreases, atol=1e-4)
-    of_both = _average_settings(settings, settings[4], target, is_number=False)
+    of_both = _average_settings(settings, settings[4], target, is_number=False, n_units=len(target))
     assert [*of_both.settings] == settings[:5]
 
 
