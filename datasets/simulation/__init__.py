@@ -15,6 +15,7 @@ with deeprc, `write_container` and `write_airr` write cohorts.
 from __future__ import annotations
 
 from deeprc.datasets.simulation.background import Background, IndependentBackground
+from deeprc.datasets.simulation.carrier_table import CarrierTable
 from deeprc.datasets.simulation.clone_signal import CloneSignal
 from deeprc.datasets.simulation.cohort import Cohort, Signal
 from deeprc.datasets.simulation.cohort_settings import Batch, Counts, GeneShift, Sizes
@@ -22,14 +23,13 @@ from deeprc.datasets.simulation.diffuse_signal import DiffuseSignal
 from deeprc.datasets.simulation.germline import GermlineBackground
 from deeprc.datasets.simulation.imgt import find_imgt_index, list_imgt_positions
 from deeprc.datasets.simulation.implanter import Implants
-from deeprc.datasets.simulation.incidence_table import CarrierTable
 from deeprc.datasets.simulation.lstm import LstmBackground
 from deeprc.datasets.simulation.motif import Motif
 from deeprc.datasets.simulation.motif_matching import match_motifs
+from deeprc.datasets.simulation.motif_signal import MotifSignal
 from deeprc.datasets.simulation.pool import SequencePool
 from deeprc.datasets.simulation.recipe import list_recipes, load_recipe
 from deeprc.datasets.simulation.recombination import RecombinationBackground
-from deeprc.datasets.simulation.signal import MotifSignal
 from deeprc.datasets.simulation.simulated_dataset import SimulatedDataset
 from deeprc.datasets.simulation.write import write_airr, write_container
 

@@ -18,7 +18,7 @@ from deeprc.datasets.counters import derive_key, draw_uniforms
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.background import Background, draw_standard_normals
 from deeprc.datasets.simulation.pool import shuffle_rows
-from deeprc.datasets.simulation.signal import check_share
+from deeprc.datasets.simulation.signal_checks import check_share
 from deeprc.errors import InputError
 
 __all__ = ["MAX_CLONES", "CarriedClones", "ClonePools", "CloneSignal", "CloneSource"]

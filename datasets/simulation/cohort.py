@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from deeprc.datasets.counters import derive_key, draw_uniforms
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.background import Background, IndependentBackground, replace_rows
+from deeprc.datasets.simulation.carrier_table import CarrierTable
 from deeprc.datasets.simulation.clone_signal import ClonePools, CloneSignal
 from deeprc.datasets.simulation.cohort_settings import MAX_REPERTOIRES, Batch, Counts, GeneShift, Sizes
 from deeprc.datasets.simulation.diffuse_signal import DiffuseSignal, SequencePreference, choose_second_draws
 from deeprc.datasets.simulation.implanter import Implanter, Implants
-from deeprc.datasets.simulation.incidence_table import CarrierTable
-from deeprc.datasets.simulation.signal import MotifSignal, check_names
+from deeprc.datasets.simulation.motif_signal import MotifSignal
+from deeprc.datasets.simulation.signal_checks import check_names
 from deeprc.errors import InputError
 
 __all__ = ["Batch", "Cohort", "Counts", "GeneShift", "Signal", "Sizes", "Stream"]

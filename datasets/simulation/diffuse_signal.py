@@ -18,7 +18,7 @@ from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.counters import derive_key, draw_uniforms
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.background import draw_standard_normals
-from deeprc.datasets.simulation.signal import check_share
+from deeprc.datasets.simulation.signal_checks import check_share
 from deeprc.errors import InputError
 
 __all__ = ["DiffuseSignal", "SequencePreference", "choose_second_draws"]

@@ -1,7 +1,7 @@
 """Compute the likelihood ratio of the two classes of a cohort from its whole recipe.
 
-No other score of a repertoire has a higher expected AUC (the lemma of Neyman and Pearson), so it is the ceiling of all
-methods. The sequences of a repertoire are independent. If it carries signals of motifs, its log-likelihood relative to
+No other score of a repertoire has a higher expected AUC (the lemma of Neyman and Pearson), so no method can be better.
+The sequences of a repertoire are independent. If it carries signals of motifs, its log-likelihood relative to
 the background is the sum over the sequences x of
 
     log(1 + sum over signals of witness_rate * (r(x) - f(x))).
@@ -38,13 +38,13 @@ from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.counters import derive_key
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.background import Background, IndependentBackground
+from deeprc.datasets.simulation.carrier_table import CarrierTable
 from deeprc.datasets.simulation.clone_signal import CloneSignal
 from deeprc.datasets.simulation.cohort import Cohort
 from deeprc.datasets.simulation.diffuse_signal import DiffuseSignal
 from deeprc.datasets.simulation.imgt import list_imgt_positions
-from deeprc.datasets.simulation.incidence_table import CarrierTable
 from deeprc.datasets.simulation.motif import GAP, WILDCARD
-from deeprc.datasets.simulation.signal import MotifSignal
+from deeprc.datasets.simulation.motif_signal import MotifSignal
 from deeprc.errors import InputError
 
 __all__ = ["RecipeLikelihood"]
@@ -57,6 +57,7 @@ _N_LENGTHS = 65  # lengths of a sequence, from 0 to 64 residues, and so also mor
 _MAX_UNCERTAIN = 10  # signals that some repertoires of a class lack; all 2 ** n sets of carried signals are summed
 _NODES = 40  # points of the numerical integral over the burden of a repertoire
 _MIN_PROBABILITY = 1e-12  # smallest probability that counts
+_KNOWN_SIGNALS = (MotifSignal, CloneSignal, DiffuseSignal)
 _N_GRID = 2048  # scores for which the factor of a preference is computed; others are interpolated
 _BLOCK = 4096  # sequences that a thread handles at a time
 
@@ -107,6 +108,8 @@ class RecipeLikelihood:
                 reason = "each repertoire has preferences of its own"
             elif isinstance(signal, DiffuseSignal) and cohort.motif_signals and not cohort.exclusive:
                 reason = "motifs are implanted into sequences that were chosen by preference"
+            elif not isinstance(signal, _KNOWN_SIGNALS):
+                reason = f"no likelihood is known for a {type(signal).__name__}"
             if reason:
                 raise InputError(f"{cohort.name}: signal {signal.name!r}: {reason}")
         for status in ("positive", "negative"):
