@@ -42,7 +42,7 @@ class SVM(KernelClassifier):
     kernel
         `minmax` or `jaccard`; see `deeprc.baselines.kernels.compute_cross_kernel`.
     C
-        Price of a repertoire on the wrong side of the margin.
+        Weight of the errors (repertoires on the wrong side of the margin) against the width of the margin.
     kmer_offsets
         Positions of a k-mer's residues, counted from its first. None means 4-mers without a gap, (0, 1, 2, 3).
     weighted
@@ -109,9 +109,9 @@ class SVMRegressor(KernelRegressor):
     kernel, kmer_offsets, weighted
         As in `SVM`.
     C
-        Price of an error beyond `epsilon`.
+        Weight of the errors beyond `epsilon` against the penalty.
     epsilon
-        Largest error that costs nothing, in standard deviations of the training labels.
+        Largest error that is ignored, in standard deviations of the training labels.
 
     Attributes
     ----------

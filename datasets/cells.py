@@ -57,7 +57,8 @@ def from_anndata(
     adata
         An AnnData with scirpy's `obsm["airr"]` (scirpy 0.13 and later), or a MuData with such a modality `airr`.
     donor
-        Column of `obs` that names the donor of each cell, or whatever a repertoire is to be.
+        Column of `obs` that names the donor of each cell. With another column, such as a cluster, the cells with the
+        same value are one repertoire.
     chain
         Chain to keep, an AIRR locus (TRB, IGH, ...); needed if cells have several chains.
     metadata

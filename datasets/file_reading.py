@@ -54,8 +54,8 @@ class FileToRead:
     format
         Name of the format.
     repertoires
-        Id of each repertoire to take from the file, by the name that the file's column has for it; "" is the only
-        repertoire of a file without such a column.
+        Id of each repertoire to take from the file, by its name in the file's column of repertoires. A file without
+        such a column has one repertoire, and its name is "".
     cleaning
         Settings that say which sequences are kept.
     header, layout

@@ -94,7 +94,7 @@ class GeneMapping:
 def normalise_gene(name: str) -> GeneName:
     """Return the IMGT name of one gene call; see the module's text for the rules.
 
-    Names are read as human ones, in any case and with any padding. A normalised name stays what it is.
+    Names are read as human ones, in any case and with any padding by zeros. A normalised name does not change.
     """
     text = name.strip()
     if is_missing(text, MISSING_GENES):
@@ -156,8 +156,8 @@ def infer_locus(gene: str) -> str:
 def normalise_locus(text: str) -> str:
     """Return the locus that a `locus` or `chain` column names; "" if it names none or several.
 
-    Understood are `TRB`, `TCRB`, `TCR-beta`, `beta chain`, `hsTCRB`, `IG heavy`, `BCR_Kappa`, `kappa` and their like,
-    also with the Greek letter, in any case, with or without something after a colon (`TRB:CASSF`).
+    It understands `TRB`, `TCRB`, `TCR-beta`, `beta chain`, `hsTCRB`, `IG heavy`, `BCR_Kappa`, `kappa` and similar
+    names, in any case, also with the Greek letter. Text after a colon is ignored (`TRB:CASSF`).
     """
     return _find_common_value(_translate_locus(part.split(":")[0]) for part in re.split("[,;|]", text))
 

@@ -39,7 +39,7 @@ class ReadingOptions:
     locus
         The chain to keep, an AIRR locus (TRB, IGH, ...); None: the only one there is, a mixture is an error.
     merge
-        Which rows are one sequence, so that their counts are added: rows with the same junction, V and J gene
+        Which rows become one sequence, with the sum of their counts: rows with the same junction, V gene and J gene
         ("genes"), rows with the same junction ("junction"), or no rows ("none").
     min_length, max_length
         Lengths of the shortest and the longest sequence that is kept, in residues.

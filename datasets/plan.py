@@ -172,8 +172,8 @@ def _make_header_errors(errors: Mapping[str, str], *, has_other_files: bool) -> 
 def describe_missing(sheet: Metadata, plan: Plan, source_files: SourceFiles) -> str:
     """Return a message that says which rows of the sheet have no file, and by which columns files were looked for.
 
-    It says if a file that is not read, or a folder, has the name of a row, if names differ as if a spreadsheet program
-    had changed them, or if the names of files are longer.
+    It adds a remark if a folder, or a file that is not read, has the name of a row; if names differ as if a spreadsheet
+    program had changed them; or if the names of files are longer.
     """
     missing, file_of = plan.rows_without_file, dict(zip(sheet.repertoire_ids, sheet.files, strict=True))
     shown = [

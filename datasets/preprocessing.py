@@ -42,10 +42,12 @@ def preprocess(
 
     Productive, in-frame sequences made of the 20 amino acids are kept; rows with the same junction and genes are
     merged. Repertoires are in the order of the metadata sheet, those of one table together. The container appears when
-    it is complete, or not at all; it does not depend on `jobs` and `scheduler`. If files cannot be used, the others are
-    read nevertheless, and the error lists the faults of all files; but no more are read if none of the first 20 files
-    can be used, or if the files hold several chains. After an interrupt, or after an error when much was done, a second
-    call with the same arguments reads only the files that were not done.
+    it is complete, or not at all; it does not depend on `jobs` and `scheduler`.
+
+    If files cannot be used, the others are read nevertheless, and the error lists the faults of all files. Reading
+    stops early if none of the first 20 files can be used, or if the files hold several chains. After an interrupt, or
+    after an error when much was done, a second call with the same arguments reads only the files that were not read
+    yet.
 
     Parameters
     ----------

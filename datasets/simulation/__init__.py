@@ -6,10 +6,13 @@
     dataset = SimulatedDataset(cohort)  # nothing is made yet
     dataset[3].sequences.decode(), dataset[3].witness
 
-A `Cohort` has a `Background`, where its sequences come from, and signals, which the repertoires of one class carry:
-motifs that are implanted into sequences at a witness rate (`MotifSignal`), public clones (`CloneSignal`,
-`CarrierTable`), or a preference for many k-mers and genes (`DiffuseSignal`). `load_recipe` reads the recipes that come
-with deeprc, `write_container` and `write_airr` write cohorts.
+A `Cohort` has a `Background`, which makes its sequences, and signals, which the repertoires of one class carry:
+
+- `MotifSignal`: motifs that are implanted into a share of the sequences;
+- `CloneSignal`, `CarrierTable`: public clones;
+- `DiffuseSignal`: a preference for many k-mers and genes.
+
+`load_recipe` reads the recipes that come with deeprc. `write_container` and `write_airr` write cohorts.
 """
 
 from __future__ import annotations

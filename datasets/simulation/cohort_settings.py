@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.counters import draw_uniforms
 from deeprc.datasets.genes import normalise_gene
+from deeprc.datasets.random_numbers import draw_uniforms
 from deeprc.datasets.simulation.background import Background, draw_standard_normals
 from deeprc.errors import InputError
 
@@ -111,13 +111,13 @@ class GeneShift:
 
 @dataclass(frozen=True)
 class Batch:
-    """A second batch, from which half of the repertoires come, and which differs from the first.
+    """A second batch of half of the repertoires, in which sizes or V genes differ from the first batch.
 
     Attributes
     ----------
     association
-        Strength of the association of the batch with the class, -1 to 1: a positive repertoire is in the second batch
-        with probability (1 + association) / 2, a negative one with (1 - association) / 2.
+        Strength of the association of the batch with the class, -1 to 1. A positive repertoire is in the second batch
+        with a probability of (1 + association) / 2, a negative one with (1 - association) / 2.
     size_factor
         Factor of the numbers of sequences in the second batch.
     gene_shift

@@ -36,9 +36,9 @@ class MotifSignal:
         centre. `imgt`: an IMGT position of the junction, drawn by `imgt_positions`; the conserved residues at the ends
         are never changed.
     imgt_positions
-        Probability of each IMGT position of the motif's first residue. With the probability that is missing to 1, and
-        if the motif does not fit at the position that was drawn, one of the other positions is taken; all are equally
-        likely.
+        Probability of each IMGT position of the motif's first residue. If the probabilities sum to less than 1, the
+        rest is the probability of the other positions, which are equally likely. These are also used if the motif does
+        not fit at the position that was drawn.
     status, prevalence
         Class whose repertoires carry the signal, and share of its repertoires that do.
     name

@@ -108,7 +108,7 @@ def check_cohort(
         tasks,
         donors,
         allow_empty=options.allow_missing,
-        others=findings,
+        earlier_findings=findings,
         report=plan.report((profile.report for profile in profiled.profiles), profiled.failed, options.cleaning()),
     )
 

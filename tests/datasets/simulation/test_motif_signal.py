@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, decode_many, encode_many
-from deeprc.datasets.counters import derive_key
+from deeprc.datasets.random_numbers import derive_key
 from deeprc.datasets.simulation.imgt import find_imgt_index
 from deeprc.datasets.simulation.implanter import Implanter, Implants
 from deeprc.datasets.simulation.motif import Motif
