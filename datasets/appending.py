@@ -93,7 +93,7 @@ class RepertoireAppender:
     def _take_over_earlier_files(self) -> None:
         """Reuse the repertoires that an earlier call appended from the same files with the same options."""
         checkpoints = self._writer.checkpoints
-        index_of = {file.key(): index for index, file in enumerate(self._files)} if checkpoints else {}
+        index_of = {file.compute_key(): index for index, file in enumerate(self._files)} if checkpoints else {}
         n_reused = 0
         for note in checkpoints:
             index = index_of.get(note["reading"])

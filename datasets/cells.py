@@ -122,7 +122,7 @@ class CellChains:
         rows = self.rows.rows
         assert rows.repertoire is not None
         file_facts = examine_file(rows, _SOURCE)
-        kept, sequences = find_kept_rows(rows, options.cleaning(), file_facts)
+        kept, sequences = find_kept_rows(rows, options.make_cleaning(), file_facts)
         columns: dict[str, Any] = {
             "cell": self.cell[kept],
             "repertoire_id": rows.repertoire.take(kept).names(),

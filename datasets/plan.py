@@ -88,7 +88,7 @@ class Plan:
     skipped: Mapping[str, str]
     names: Mapping[Path, str]
 
-    def report(
+    def make_report(
         self, repertoires: Iterable[RepertoireReport], failed: Mapping[str, str], cleaning: Cleaning
     ) -> PreprocessingReport:
         """Return the report of a cohort that was read by this plan.
@@ -227,7 +227,7 @@ class _Planner:
 
     def __init__(self, sheet: Metadata, options: ReadingOptions) -> None:
         self.row_of = {name: row for row, name in enumerate(sheet.repertoire_ids)}
-        self.reader, self.cleaning, self.split_by = options.reader(), options.cleaning(), options.split_by
+        self.reader, self.cleaning, self.split_by = options.find_reader(), options.make_cleaning(), options.split_by
         self.errors: dict[str, str] = {}  # by the file's path, as the remarks
         self.remarks: dict[str, str] = {}
         self.files_without_row: list[Path] = []

@@ -82,7 +82,7 @@ def preprocess(
         check_scheduler(scheduler)
     all_files = find_files(sources, exclude=sheet_path)
     if scheduler is not None:  # its workers have another working directory
-        all_files = all_files.absolute()
+        all_files = all_files.make_absolute()
     sheet = read_metadata(sheet_path, id_column=options.id_column, files=all_files.tables)
     files = all_files.select_named(sheet.files)
     plan = plan_files(sheet, files, options, skip_bad_files=skip_bad_files)
@@ -96,7 +96,7 @@ def preprocess(
             raise InputError(_describe_unreadable(appender.skipped))
         if not kept:
             raise InputError(f"{sheet_path}: none of its repertoires has a sequence that is kept")
-        report = plan.report(appender.repertoires, appender.skipped, options.cleaning())
+        report = plan.make_report(appender.repertoires, appender.skipped, options.make_cleaning())
         row_of = {name: row for row, name in enumerate(sheet.repertoire_ids)}
         writer.finish(
             sheet.table.iloc[[row_of[report.repertoire_id] for report in kept]].reset_index(drop=True),

@@ -110,7 +110,7 @@ class RecipeLikelihood:
                 reason = "each repertoire has preferences of its own"
             elif isinstance(signal, DiffuseSignal) and cohort.motif_signals and not cohort.exclusive:
                 reason = "motifs are implanted into sequences that were chosen by preference"
-            elif not isinstance(signal, _KNOWN_SIGNALS):
+            elif type(signal) not in _KNOWN_SIGNALS:
                 reason = f"no likelihood is known for a {type(signal).__name__}"
             if reason:
                 raise InputError(f"{cohort.name}: signal {signal.name!r}: {reason}")

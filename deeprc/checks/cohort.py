@@ -109,7 +109,9 @@ def check_cohort(
         donors,
         allow_empty=options.allow_missing,
         earlier_findings=findings,
-        report=plan.report((profile.report for profile in profiled.profiles), profiled.failed, options.cleaning()),
+        report=plan.make_report(
+            (profile.report for profile in profiled.profiles), profiled.failed, options.make_cleaning()
+        ),
     )
 
 
