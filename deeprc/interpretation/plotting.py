@@ -344,8 +344,8 @@ def make_figure(
     source
         Path of the folder, paths of several runs that predict together, or path of the container.
     cohort
-        Path of the container. `roc`, `precision-recall`, `calibration` and `regression` predict it if it is given, and
-        otherwise read the predictions of the run; `history`, `network`, `curves` and `cohort` do not take it; the
+        Path of the container. `history`, `network`, `curves` and `cohort` do not take it. `roc`, `precision-recall`,
+        `calibration` and `regression` predict it if it is given; otherwise they read the predictions of the run. All
         others need it.
     options
         Options of the figure; None: the defaults.
