@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
 from fractions import Fraction
 from functools import cached_property
 from math import ceil
@@ -21,7 +20,7 @@ from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.background import Background, IndependentBackground, replace_rows
 from deeprc.datasets.simulation.carrier_table import CarrierTable
 from deeprc.datasets.simulation.clone_signal import ClonePools, CloneSignal
-from deeprc.datasets.simulation.cohort_settings import MAX_REPERTOIRES, Batch, Counts, GeneShift, Sizes
+from deeprc.datasets.simulation.cohort_settings import MAX_REPERTOIRES, Batch, Counts, GeneShift, Sizes, Stream
 from deeprc.datasets.simulation.diffuse_signal import DiffuseSignal, SequencePreference, choose_second_draws
 from deeprc.datasets.simulation.implanter import Implanter, Implants
 from deeprc.datasets.simulation.motif_signal import MotifSignal
@@ -32,28 +31,12 @@ __all__ = ["Batch", "Cohort", "Counts", "GeneShift", "Signal", "Sizes", "Stream"
 
 Signal = MotifSignal | CloneSignal | CarrierTable | DiffuseSignal
 
-_REDRAW_OFFSET = 1 << 40  # a sequence that is drawn again, for the k-th time, is that at row + k * this offset
-_PREFERENCE_REDRAW = 3  # 1 and 2 are for shifted genes
+_REDRAW_OFFSET = 1 << 40  # a sequence that is drawn again for purpose k is that at row + k * this offset
+_PREFERENCE_REDRAW = 3  # purpose k of diffuse signals; 1 and 2 are those of shifted genes
 _ROUNDING = 1e-9
 _MAX_MOTIFS = 2_500  # indices of these and of the largest number of clones fit into int16
 _MAX_SIGNALS = 255  # their indices fit into uint8
 _POSITIVE, _NEGATIVE = "positive", "negative"
-
-
-class Stream(IntEnum):
-    """The purpose of a random number. Each stream can have its own seed, so that only one thing is changed."""
-
-    SIZES = 1
-    STATUS = 2
-    BACKGROUND = 3
-    SIGNAL = 4
-    COUNTS = 5
-    BATCH = 6
-    LABEL_NOISE = 7
-    PREVALENCE = 8
-    GENE_SHIFT = 9
-    CLONES = 10
-    DIFFUSE = 11
 
 
 @dataclass(frozen=True)
