@@ -6,20 +6,16 @@ background is the sum over the sequences x of
 
     log(1 + sum over signals of witness_rate * (r(x) - f(x))).
 
-- r(x) is the probability of x as a witness, divided by that of x in the background. It is a mean over motifs, their
-  variants and all positions. Each residue that the motif has written contributes a factor 1 / P(residue in the
-  background).
+- r(x) is the probability of x as a witness, divided by that of x in the background. It is a mean over motifs, variants
+  and positions. Each residue that the motif has written contributes a factor 1 / P(residue in the background).
 - f(x) is the probability that the motif fits into a sequence of this length.
 
-For a pool of clones, the likelihood depends on which of them are in the repertoire. If it is not known which signals a
-repertoire carries, the likelihood is a mean over the sets that it may carry.
+For a pool of clones, the likelihood depends on which of their junctions are in the repertoire. If it is not known which
+signals a repertoire carries, the likelihood is a mean over the sets that it may carry. For motifs it is exact with the
+background `independent`. With other backgrounds, residues are treated as independent, with their frequencies by length
+and position in sequences of the background. `docs/simulation.md` has a table of all kinds of signals.
 
-For motifs it is exact with the background `independent`. With other backgrounds, residues are treated as independent,
-with their frequencies by length and position in sequences that are drawn from the background. For clones it only uses
-which junctions are present. `docs/simulation.md` has a table of all kinds of signals.
-
-Letters: n sequences, R residues, S signals of motifs, V variants of all motifs, L residues of a sequence or a motif,
-P clones of a pool, Z values of a normal number.
+Letters: n sequences, R residues, S signals of motifs, V variants of all motifs, L residues or positions, P clones.
 """
 
 from __future__ import annotations
@@ -59,7 +55,6 @@ _N_LENGTHS = 65  # lengths of a sequence, from 0 to 64 residues, and so also mor
 _MAX_UNCERTAIN = 10  # signals that some repertoires of a class lack; all 2 ** n sets of carried signals are summed
 _NODES = 40  # points of the numerical integral over the burden of a repertoire
 _MIN_PROBABILITY = 1e-12  # smallest probability that counts
-_KNOWN_SIGNALS = (MotifSignal, CloneSignal, DiffuseSignal)
 _N_GRID = 2048  # scores for which the factor of a preference is computed; others are interpolated
 _BLOCK = 4096  # sequences that a thread handles at a time
 
@@ -110,7 +105,7 @@ class RecipeLikelihood:
                 reason = "each repertoire has preferences of its own"
             elif isinstance(signal, DiffuseSignal) and cohort.motif_signals and not cohort.exclusive:
                 reason = "motifs are implanted into sequences that were chosen by preference"
-            elif type(signal) not in _KNOWN_SIGNALS:
+            elif type(signal) not in (MotifSignal, CloneSignal, DiffuseSignal):
                 reason = f"no likelihood is known for a {type(signal).__name__}"
             if reason:
                 raise InputError(f"{cohort.name}: signal {signal.name!r}: {reason}")

@@ -182,12 +182,9 @@ _ADVICE = {
 def _select_usable(unit_labels: UnitLabels, features: Sequence[Feature]) -> list[Feature]:
     """Return the features that can be tested.
 
-    These are left out:
-
-    - the target itself;
-    - categories that are the same in all units, or have fewer than two units on average;
-    - parts of names that divide the units as an earlier feature does, or that are the label itself;
-    - numbers that do not vary, or are known for too few units.
+    The target itself is left out. So are categories that are the same in all units, or have fewer than two units on
+    average; parts of names that divide the units as an earlier feature does, or that are the label itself; and numbers
+    that do not vary, or are known for too few units.
     """
     usable, seen = [], set[tuple[int, ...]]()
     for feature in features:
