@@ -33,8 +33,8 @@ class LinearModel(RepertoireEstimator):
     """A model whose score is an intercept plus the sum of features times coefficients.
 
     A subclass defines `_compute_features`, which returns the features of repertoires, and `_fit_path`, which computes
-    the coefficients. If its parameter of which many values take about the time of one is not `C`, it also sets
-    `path_parameter` (see `RepertoireEstimator`).
+    the coefficients for each of several values of one parameter. `path_parameter` names this parameter; it is `C`,
+    unless the subclass sets another name.
 
     Attributes
     ----------

@@ -51,9 +51,7 @@ class RepertoireAppender:
         self._faults = ReadingFaults(self._files, skip_bad_files=skip_bad_files)
         self._reports: dict[int, list[RepertoireReport]] = {}  # by the index of the file; empty for a skipped file
         self._repertoire_of_locus: dict[str, str] = {}  # id of the first repertoire with each locus
-        self._gene_numbers: dict[str, Counter[str]] = defaultdict(
-            Counter
-        )  # by file: how often each number stands for a gene
+        self._gene_numbers: dict[str, Counter[str]] = defaultdict(Counter)  # numbers instead of genes, by file
 
     @property
     def repertoires(self) -> list[RepertoireReport]:

@@ -105,7 +105,7 @@ class RecipeLikelihood:
                 reason = "each repertoire has preferences of its own"
             elif isinstance(signal, DiffuseSignal) and cohort.motif_signals and not cohort.exclusive:
                 reason = "motifs are implanted into sequences that were chosen by preference"
-            elif type(signal) not in (MotifSignal, CloneSignal, DiffuseSignal):
+            elif type(signal) not in (MotifSignal, CloneSignal, DiffuseSignal):  # a new kind of signal
                 reason = f"no likelihood is known for a {type(signal).__name__}"
             if reason:
                 raise InputError(f"{cohort.name}: signal {signal.name!r}: {reason}")
