@@ -83,8 +83,8 @@ def load_histograms(X: RepertoireDataset) -> list[AbundanceHistogram]:
 def compute_shannon_entropy(histogram: AbundanceHistogram) -> float:
     """Return Shannon's entropy, -sum(p log p), of the shares p of the clones.
 
-    If all abundances are equal, the entropy is exactly the logarithm of the number of clones: otherwise the rounding of
-    a sum would become a feature, because features are scaled to the same spread.
+    If all abundances are equal, the result is exactly the logarithm of the number of clones. A sum would have rounding
+    errors, and scaling the features to one spread could make these errors as large as a true difference.
     """
     if len(histogram.abundances) == 1:
         return float(np.log(histogram.richness))
@@ -95,8 +95,9 @@ def compute_shannon_entropy(histogram: AbundanceHistogram) -> float:
 def compute_rarefied_richness(histogram: AbundanceHistogram, depth: int) -> float:
     """Return the expected number of clones among `depth` counts that are drawn without replacement.
 
-    It is exact: the sum of 1 - binom(N - c, depth) / binom(N, depth) over the clones, where c is the abundance of a
-    clone and N the sum of all (Hurlbert 1971, Ecology 52:577). If N is at most `depth`, it is the number of clones.
+    With the abundance c of a clone and the sum N of all abundances, it is the sum of
+    1 - binom(N - c, depth) / binom(N, depth) over the clones (Hurlbert 1971, Ecology 52:577), which is exact. If N is
+    at most `depth`, it is the number of clones.
 
     Parameters
     ----------
@@ -113,10 +114,12 @@ def compute_rarefied_richness(histogram: AbundanceHistogram, depth: int) -> floa
 def estimate_richness(histogram: AbundanceHistogram, depth: int) -> float:
     """Return the number of clones that are expected among `depth` counts, also if the repertoire has fewer counts.
 
-    It is `compute_rarefied_richness` where the sum N of all counts is at least `depth`. Otherwise it is extrapolated
-    (Chao et al. 2014, Ecol. Monogr. 84:45): with S clones, of which f1 have one count and f2 have two, f0 clones are
-    unseen by Chao's estimate, (N - 1) / N * f1^2 / (2 f2), or f1 (f1 - 1) / 2 in the place of the last fraction if f2
-    is 0. Then S + f0 (1 - (1 - f1 / (N f0 + f1))^(depth - N)) clones are expected.
+    If the sum N of all counts is at least `depth`, it is `compute_rarefied_richness`. Otherwise it is extrapolated
+    (Chao et al. 2014, Ecol. Monogr. 84:45) from the number S of clones, f1 of which have one count and f2 have two:
+
+    - By Chao's estimate, f0 = (N - 1) / N * f1^2 / (2 f2) clones are unseen. If f2 is 0, the last fraction is
+      f1 (f1 - 1) / 2.
+    - S + f0 (1 - (1 - f1 / (N f0 + f1))^(depth - N)) clones are expected.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from deeprc.baselines.standardised_columns import add_four_rows, add_row
 from deeprc.compilation import njit
 
-__all__ = ["AdamSettings", "AdamState", "draw_batches", "train"]
+__all__ = ["AdamSettings", "AdamState", "draw_batches", "make_updates"]
 
 _BLOCK = 16_384  # columns that are read, changed and read again while they are in the cache
 
@@ -91,7 +91,7 @@ def draw_batches(n_rows: int, batch_size: int, n_batches: int, seed: int) -> NDA
     return np.concatenate(permutations)[: n_batches * batch_size].reshape(n_batches, batch_size).astype(np.int64)
 
 
-def train(
+def make_updates(
     state: AdamState,
     matrix: NDArray[Any],
     positive: NDArray[np.bool_],

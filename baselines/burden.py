@@ -18,9 +18,9 @@ from deeprc.baselines.parameters import check_choice, check_whole_number
 from deeprc.baselines.restored import check_clones, check_dtype
 from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.clones.shared import find_shared_clones
-from deeprc.datasets.counters import draw_words
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import list_kmers
+from deeprc.datasets.random_numbers import draw_words
 from deeprc.datasets.representations import compute_kmer_matrix
 from deeprc.datasets.sequence_hash import hash_sequences
 from deeprc.datasets.sequences import Sequences

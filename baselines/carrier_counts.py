@@ -1,11 +1,11 @@
 """Count the carriers of clones among the training repertoires, block by block.
 
-Only clones of at least two carriers are considered. A method may be tested later on other repertoires of the container.
-So it makes no difference which clones these share with a training repertoire.
-
 What is counted, a unit, is a training repertoire. If the donors are known, the repertoires of one donor with the same
-label are one unit, because they share clones: tests that count them separately have p-values that are too small. The
+label are one unit, because they share clones. Tests that count them separately have p-values that are too small. The
 carriers of a clone are the units that have it.
+
+Only clones with at least two carriers are considered. So it makes no difference which clones a training repertoire
+shares only with other repertoires of the container, on which a method may be tested later.
 
 Letters: B repertoires of the container, U units, M clones, n some of them.
 """

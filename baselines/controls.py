@@ -12,18 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.baselines.abundance_histogram import AbundanceHistogram, compute_shannon_entropy
-from deeprc.baselines.gene_usage import (
-    compute_centred_log_ratios,
-    count_genes_by_field,
-    learn_gene_names,
-    list_genes,
-)
+from deeprc.baselines.gene_usage import GeneUsageFeatures
 from deeprc.baselines.linear import PenalisedClassifier, RidgeRegressor
-from deeprc.baselines.parameters import check_choice
 from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.sequences import GENE_FIELDS
-from deeprc.errors import InputError
 from deeprc.estimators import RepertoireEstimator
 from deeprc.progress import track
 
@@ -142,49 +134,7 @@ def compute_size_features(counts: NDArray[np.uint32]) -> NDArray[np.float64]:
     )
 
 
-class _GeneFeatures(RepertoireEstimator):
-    """An estimator that reads how often a repertoire uses each gene.
-
-    Attributes
-    ----------
-    v_names_, j_names_
-        Names of the genes that occur in the training repertoires, (G,) text each. Other genes are ignored.
-    """
-
-    v_names_: NDArray[np.str_]
-    j_names_: NDArray[np.str_]
-
-    def __init__(self, *, genes: str = "v_call", C: float = 1.0) -> None:
-        self.genes = genes
-        self.C = C
-
-    def check_parameters(self) -> None:
-        """Raise InputError if a parameter is wrong for any cohort."""
-        super().check_parameters()
-        check_choice("genes", self.genes, ("v_call", "both"))
-
-    @classmethod
-    def check_cohort(cls, X: RepertoireDataset) -> None:
-        """Raise InputError if the container has no V genes."""
-        if "v_call" not in X.gene_fields:
-            raise InputError(f"{X.container.path}: has no v_call; the usage of V genes cannot be compared")
-
-    def prepare(self, X: RepertoireDataset) -> None:
-        """Count and cache the genes of the container's repertoires."""
-        for field in X.gene_fields:
-            list_genes(X[:0], field)
-
-    def _learn_columns(self, X: RepertoireDataset) -> None:
-        check_choice("genes", self.genes, ("v_call", "both"))
-        fields = GENE_FIELDS if self.genes == "both" else ("v_call",)
-        self.v_names_, self.j_names_ = learn_gene_names(X, fields)
-
-    def _compute_features(self, X: RepertoireDataset) -> NDArray[np.float64]:
-        counts = count_genes_by_field(X, self.v_names_, self.j_names_)
-        return np.hstack([np.zeros((len(X), 0)), *map(compute_centred_log_ratios, counts)])
-
-
-class VGeneUsage(_GeneFeatures, PenalisedClassifier):
+class VGeneUsage(GeneUsageFeatures, PenalisedClassifier):
     """Logistic regression on the usage of V genes alone, with an l2 penalty.
 
     The features are log(number of a gene's sequences + 0.5), centred within the repertoire (the centred log-ratio:
@@ -198,8 +148,12 @@ class VGeneUsage(_GeneFeatures, PenalisedClassifier):
         Weight of the losses against the penalty; see `deeprc.baselines.logistic.LogisticRegression`.
     """
 
+    def __init__(self, *, genes: str = "v_call", C: float = 1.0) -> None:
+        self.genes = genes
+        self.C = C
 
-class VGeneUsageRidge(_GeneFeatures, RidgeRegressor):
+
+class VGeneUsageRidge(GeneUsageFeatures, RidgeRegressor):
     """Ridge regression on the usage of V genes alone; see `VGeneUsage`.
 
     Parameters
@@ -209,3 +163,7 @@ class VGeneUsageRidge(_GeneFeatures, RidgeRegressor):
     C
         Weight of the squared errors against the penalty; see `deeprc.baselines.ridge.fit_ridge_path`.
     """
+
+    def __init__(self, *, genes: str = "v_call", C: float = 1.0) -> None:
+        self.genes = genes
+        self.C = C

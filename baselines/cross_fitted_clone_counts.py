@@ -92,8 +92,9 @@ def count_clones_out_of_fold(
     test
         Test of association.
     forms
-        Forms in which each carrier has the clone, as bits, (E,): for wildcard clones, the residues at the wildcard. If
-        given, a clone counts only if its carriers among the repertoires on which it is selected have at least two.
+        Forms in which each carrier has the clone, as bits, (E,). The forms of a wildcard clone are the residues at its
+        wildcard. If they are given, a clone counts only if it has at least two forms among the repertoires on which it
+        is selected.
     """
     selections = Selections.of(int(folds.max()) + 1, cross_fit=cross_fit)
     repertoires = FoldedRepertoires.of(X, units, folds)

@@ -63,13 +63,14 @@ class Solution:
     intercept
         Score of a row of zeros.
     gap
-        Relative duality gap: the objective exceeds the optimum by at most this share of itself.
+        Relative duality gap: the objective exceeds the optimum by at most this share of itself. It is 0 for a solution
+        in closed form.
     """
 
     columns: NDArray[np.int64]
     coefficients: Floats
     intercept: float
-    gap: float
+    gap: float = 0.0
 
 
 def fit_elastic_net_path(

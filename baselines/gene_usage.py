@@ -1,4 +1,6 @@
-"""Count the sequences with each gene, by the name of the gene; the counts are cached beside the container.
+"""Count the sequences with each V or J gene, by its name, and make features of the counts.
+
+The counts are cached beside the container.
 
 Letters: B repertoires, G genes.
 """
@@ -11,13 +13,16 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.baselines.parameters import check_choice
 from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import count_genes
 from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.errors import InputError
+from deeprc.estimators import RepertoireEstimator
 
 __all__ = [
+    "GeneUsageFeatures",
     "compute_centred_log_ratios",
     "count_genes_by_field",
     "count_named_genes",
@@ -28,6 +33,47 @@ __all__ = [
 
 _PSEUDOCOUNT = 0.5
 _Number = TypeVar("_Number", bound=np.generic)
+
+
+class GeneUsageFeatures(RepertoireEstimator):
+    """A mixin class for linear models: the features are the centred log-ratios of the usage of genes.
+
+    A subclass has the parameter `genes`: `v_call` for V genes only, `both` for V and J genes.
+
+    Attributes
+    ----------
+    v_names_, j_names_
+        Names of the genes that occur in the training repertoires, (G,) text each. Other genes are ignored.
+    """
+
+    genes: str
+    v_names_: NDArray[np.str_]
+    j_names_: NDArray[np.str_]
+
+    def check_parameters(self) -> None:
+        """Raise InputError if a parameter is wrong for any cohort."""
+        super().check_parameters()
+        check_choice("genes", self.genes, ("v_call", "both"))
+
+    @classmethod
+    def check_cohort(cls, X: RepertoireDataset) -> None:
+        """Raise InputError if the container has no V genes."""
+        if "v_call" not in X.gene_fields:
+            raise InputError(f"{X.container.path}: has no v_call; the usage of V genes cannot be compared")
+
+    def prepare(self, X: RepertoireDataset) -> None:
+        """Count and cache the genes of the container's repertoires."""
+        for field in X.gene_fields:
+            list_genes(X[:0], field)
+
+    def _learn_columns(self, X: RepertoireDataset) -> None:
+        check_choice("genes", self.genes, ("v_call", "both"))
+        fields = GENE_FIELDS if self.genes == "both" else ("v_call",)
+        self.v_names_, self.j_names_ = learn_gene_names(X, fields)
+
+    def _compute_features(self, X: RepertoireDataset) -> NDArray[np.float64]:
+        counts = count_genes_by_field(X, self.v_names_, self.j_names_)
+        return np.hstack([np.zeros((len(X), 0)), *map(compute_centred_log_ratios, counts)])
 
 
 def list_genes(X: RepertoireDataset, field: str) -> list[str]:
@@ -102,7 +148,7 @@ def count_genes_by_field(
 
 
 def compute_centred_log_ratios(counts: NDArray[Any]) -> NDArray[np.float64]:
-    """Return log(count + 0.5) of each gene, less the mean over the genes, (B, G), from the counts, (B, G).
+    """Return log(count + 0.5) of each gene, minus the mean over the genes, (B, G), from the counts, (B, G).
 
     The centred log-ratio: Aitchison 1986, The Statistical Analysis of Compositional Data.
     """

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from deeprc.arrays import Floats, index_connected
 from deeprc.baselines.parameters import check_whole_number
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.known_repertoires import distinguish_repertoires
+from deeprc.datasets.known_repertoires import make_content_keys
 
 __all__ = ["assign_grouped_folds", "assign_inner_folds"]
 
@@ -24,9 +24,9 @@ def assign_inner_folds(
 ) -> NDArray[np.int64]:
     """Return the fold of each repertoire, (B,) from 0, stratified by class.
 
-    Repertoires of the same content are in the same fold, and so are those of equal `groups`, (B,), if there are any;
-    see `assign_grouped_folds`. If the smaller class has fewer than `n_folds` different repertoires, or is in fewer
-    groups, there are as many folds as it has; with one, all repertoires are in fold 0.
+    Repertoires of the same content are in the same fold. So are those of equal `groups`, (B,), if there are any; see
+    `assign_grouped_folds`. If the smaller class has fewer than `n_folds` different repertoires, or is in fewer groups,
+    there are only as many folds. If it has only one, all repertoires are in fold 0.
 
     Raises
     ------
@@ -34,7 +34,7 @@ def assign_inner_folds(
         If `n_folds` is not a whole number of at least 2.
     """
     check_whole_number("folds", n_folds, low=2)
-    digests = distinguish_repertoires(X)
+    digests = make_content_keys(X)
     if groups is not None:
         return assign_grouped_folds(digests, positive.astype(np.int64), n_folds, groups=groups)
     class_of: dict[str, bool] = {}

@@ -17,8 +17,8 @@ from deeprc.baselines.parameters import check_choice
 from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.simulation.motif_matching import match_motifs
+from deeprc.datasets.simulation.motif_signal import MotifSignal
 from deeprc.datasets.simulation.recipe import cohort_from_mapping
-from deeprc.datasets.simulation.signal import MotifSignal
 from deeprc.errors import InputError
 
 __all__ = ["KnownMotif", "score_motifs"]

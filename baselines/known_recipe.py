@@ -1,4 +1,4 @@
-"""`KnownRecipe`: the ranking of repertoires by the likelihood ratio of the recipe, the ceiling of all methods.
+"""`KnownRecipe`: the ranking of repertoires by the likelihood ratio of the recipe.
 
 Letters: B repertoires.
 """

@@ -32,10 +32,13 @@ class KnownTruth(BinaryClassifier):
 
     A subclass defines `_read_recipe`, which keeps the parts of the recipe that it needs, and `_compute_scores`. `fit`
     learns the slope and the intercept that turn scores into probabilities, and which class is the recipe's positive
-    one. If the labels are `negative` and `positive`, their names decide. Otherwise, if the labels divide the
-    repertoires as the metadata column `status` or `true_status` does, that column decides. Otherwise, the class with
-    the higher mean score is the positive one. New repertoires need no recipe. A repertoire without sequences has the
-    mean score of the training repertoires.
+    one. The first of these rules that applies decides:
+
+    - the labels are `negative` and `positive`;
+    - the labels divide the repertoires as the metadata column `status` or `true_status` does;
+    - the class with the higher mean score is the positive one.
+
+    New repertoires need no recipe. A repertoire without sequences has the mean score of the training repertoires.
 
     Attributes
     ----------

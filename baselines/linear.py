@@ -32,8 +32,9 @@ FeatureMatrix: TypeAlias = "NDArray[np.float32] | NDArray[np.float64] | csr_matr
 class LinearModel(RepertoireEstimator):
     """A model whose score is an intercept plus the sum of features times coefficients.
 
-    A subclass defines `_compute_features`, the features of repertoires, and `_fit_path`, which computes the
-    coefficients.
+    A subclass defines `_compute_features`, which returns the features of repertoires, and `_fit_path`, which computes
+    the coefficients for each of several values of one parameter. `path_parameter` names this parameter; it is `C`,
+    unless the subclass sets another name.
 
     Attributes
     ----------
@@ -52,24 +53,29 @@ class LinearModel(RepertoireEstimator):
     intercept_: float
 
     def _learn_columns(self, X: RepertoireDataset) -> None:
-        """Learn which columns there are, if they depend on the training repertoires, such as the names of genes."""
+        """Learn which features there are, if they depend on the training repertoires, such as the names of genes.
+
+        It is called before `_fit_path` and `_compute_features`, and sets fitted attributes.
+        """
 
     def _compute_features(self, X: RepertoireDataset) -> FeatureMatrix:
         """Return the features, (B, M); each row depends on its own repertoire only."""
         raise NotImplementedError
 
     def _fit_path(self, X: RepertoireDataset, labels: NDArray[Any], values: Sequence[Any]) -> Iterator[Solution]:
-        """Return the solution for each value of `path_parameter`.
+        """Yield the solution for each value of `path_parameter`.
 
-        X and the labels, (B,), are the training repertoires in canonical order.
+        X and the labels, (B,), are the training repertoires in canonical order: `bool` for two classes (whether the
+        repertoire is of the second class), standardised numbers for a regressor.
         """
         raise NotImplementedError
 
     def _fit(self, X: RepertoireDataset, labels: NDArray[Any]) -> None:
         """Compute and keep the solution for the model's own value of `path_parameter`."""
-        for solution in self._fit_path(X, labels, [getattr(self, self.path_parameter)]):
-            self.features_, self.coef_ = solution.columns, solution.coefficients
-            self.intercept_ = solution.intercept
+        self._learn_columns(X)
+        (solution,) = self._fit_path(X, labels, [getattr(self, self.path_parameter)])
+        self.features_, self.coef_ = solution.columns, solution.coefficients
+        self.intercept_ = solution.intercept
 
     def _compute_scores(self, X: RepertoireDataset) -> Floats:
         return _score_rows(self._compute_features(X), self.features_, self.coef_, self.intercept_)
@@ -83,6 +89,7 @@ class LinearModel(RepertoireEstimator):
         self, X: RepertoireDataset, labels: NDArray[Any], X_new: RepertoireDataset, values: Sequence[Any]
     ) -> Floats:
         """Return the score of each new repertoire, (V, B), for each value of `path_parameter`."""
+        self._learn_columns(X)
         solutions = self._fit_path(X, labels, values)
         rows = self._compute_features(X_new)
         return np.array(
@@ -119,7 +126,6 @@ class PenalisedClassifier(LinearClassifier):
 
     def _fit_path(self, X: RepertoireDataset, labels: NDArray[Any], values: Sequence[Any]) -> Iterator[Solution]:
         self._check_choices()
-        self._learn_columns(X)
         l1_ratio = 1.0 if self.penalty == "l1" else 0.0
         return fit_elastic_net_path(self._compute_features(X), labels, values, l1_ratio=l1_ratio, scale=self.scale)
 
@@ -143,7 +149,6 @@ class RidgeRegressor(LinearModel, RepertoireRegressor):
 
     def _fit_path(self, X: RepertoireDataset, labels: NDArray[Any], values: Sequence[Any]) -> Iterator[Solution]:
         check_choice("scale", self.scale, ("standard", "common"))
-        self._learn_columns(X)
         return fit_ridge_path(self._compute_features(X), labels, values, scale=self.scale)
 
     def _predict(self, X: RepertoireDataset) -> Floats:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.baselines.adam import AdamSettings, AdamState, draw_batches, train
+from deeprc.baselines.adam import AdamSettings, AdamState, draw_batches, make_updates
 from deeprc.baselines.elastic_net import Solution
 from deeprc.baselines.linear import FeatureMatrix, LinearClassifier, PenalisedClassifier, RidgeRegressor
 from deeprc.baselines.parameters import check_choice, check_not_negative, check_positive, check_whole_number
@@ -182,7 +182,7 @@ class AdamLogisticRegression(KmerFeatures, LinearClassifier):
         batches = draw_batches(len(X), self.batch_size, max(values), self.seed)
         state, solution_of = AdamState(len(features.columns)), {}
         for value in sorted(set(values)):
-            train(state, features.matrix, labels, batches[state.n_updates : value], settings)
+            make_updates(state, features.matrix, labels, batches[state.n_updates : value], settings)
             solution_of[value] = features.make_solution(state)
         return iter([solution_of[value] for value in values])
 

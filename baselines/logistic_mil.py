@@ -1,4 +1,4 @@
-"""`LogisticMIL`: logistic regression on the 4-mers of a repertoire, whose highest score is the repertoire's.
+"""`LogisticMIL`: logistic regression on 4-mers; the score of a repertoire is the highest score of its 4-mers.
 
 Paper lines 8990-9011 and 9144-9176, after Ostmeyer et al. 2019, Cancer Research 79:1671.
 

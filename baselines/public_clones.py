@@ -121,8 +121,8 @@ class PublicClones(BinaryClassifier):
         Returns
         -------
         pandas.DataFrame
-            Columns `junction_aa`, the genes that are part of a clone (`v_call`, `j_call`), the numbers of carriers of
-            the second and of the first class (`carriers_positive`, `carriers_negative`: donors if these are known,
+            Columns `junction_aa`, `v_call` and `j_call` (if genes are part of a clone), `carriers_positive` and
+            `carriers_negative` (numbers of carriers of the second and of the first class: donors if these are known,
             otherwise training repertoires), and `p_value`.
         """
         frame = self._make_clone_set().to_frame()

@@ -57,4 +57,4 @@ def _fit_solutions(columns: StandardisedColumns, values: Floats, Cs: Sequence[fl
             coefficients = columns.factor * columns.compute_products(dual.weights) / n_columns
             used = np.flatnonzero(coefficients)
             intercept = dual.intercept - coefficients[used] @ columns.centre[used]
-            yield Solution(used, coefficients[used], float(intercept), 0.0)
+            yield Solution(used, coefficients[used], float(intercept))

@@ -54,8 +54,8 @@ class _SheetFeatures(RepertoireEstimator):
     Attributes
     ----------
     known_
-        What the training repertoires have in each column, by its name: `mean`, the mean of the finite numbers of a
-        measurement, or `categories`, the list of the categories, which are texts or numbers.
+        What the training repertoires have in each column, by its name. A measurement has `mean`, the mean of its finite
+        numbers. A column of categories has `categories`, the list of the texts or numbers.
     """
 
     known_: dict[str, dict[str, Any]]

@@ -42,7 +42,7 @@ class SVM(KernelClassifier):
     kernel
         `minmax` or `jaccard`; see `deeprc.baselines.kernels.compute_cross_kernel`.
     C
-        Price of a repertoire on the wrong side of the margin.
+        Weight of the errors (repertoires on the wrong side of the margin) against the width of the margin.
     kmer_offsets
         Positions of a k-mer's residues, counted from its first. None means 4-mers without a gap, (0, 1, 2, 3).
     weighted
@@ -109,9 +109,9 @@ class SVMRegressor(KernelRegressor):
     kernel, kmer_offsets, weighted
         As in `SVM`.
     C
-        Price of an error beyond `epsilon`.
+        Weight of the errors beyond `epsilon` against the penalty.
     epsilon
-        Largest error that costs nothing, in standard deviations of the training labels.
+        Largest error that is ignored, in standard deviations of the training labels.
 
     Attributes
     ----------
@@ -191,7 +191,7 @@ def score_path(kernel: Floats, positive: NDArray[np.bool_], new: Floats, costs: 
         cost = float(costs[index])
         if solution is None or not solution.holds_for(cost):
             solution = _find_optimum(kernel, positive, cost)
-        scores[index] = solution.at(cost).compute_scores(new)
+        scores[index] = solution.derive_for_cost(cost).compute_scores(new)
     return scores
 
 
@@ -221,7 +221,7 @@ class _Optimum:
     intercept_at_zero: float
 
     def holds_for(self, cost: float) -> bool:
-        """Return whether `at` gives the optimum for this C.
+        """Return whether `derive_for_cost` gives the optimum for this C.
 
         A larger C allows larger coefficients, so it changes nothing if none has reached the bound, which is C.
         """
@@ -229,7 +229,7 @@ class _Optimum:
             return self.is_proportional_below or cost == self.cost
         return bool(np.all(np.abs(self.coefficients) < self.cost))
 
-    def at(self, cost: float) -> _Optimum:
+    def derive_for_cost(self, cost: float) -> _Optimum:
         """Return the optimum for a C for which `holds_for` is true."""
         if not (self.is_proportional_below and cost < self.cost):
             return self
@@ -244,7 +244,7 @@ class _Optimum:
 
 def _solve_for_cost(kernel: Floats, positive: NDArray[np.bool_], cost: float) -> _Optimum:
     """Return the optimum for this C; see `_find_optimum`."""
-    return _find_optimum(kernel, positive, cost).at(cost)
+    return _find_optimum(kernel, positive, cost).derive_for_cost(cost)
 
 
 def _find_optimum(kernel: Floats, positive: NDArray[np.bool_], cost: float) -> _Optimum:

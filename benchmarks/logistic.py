@@ -21,7 +21,7 @@ from common import report
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
-from deeprc.baselines.adam import AdamSettings, AdamState, draw_batches, train
+from deeprc.baselines.adam import AdamSettings, AdamState, draw_batches, make_updates
 from deeprc.baselines.elastic_net import Solution, fit_elastic_net_path
 
 
@@ -120,9 +120,9 @@ def _compute_objective(
 def _time_adam(matrix: NDArray[np.float32], positive: NDArray[np.bool_], n_updates: int) -> float:
     batches = draw_batches(len(matrix), 4, n_updates, seed=0)
     settings = AdamSettings(1e-3, l1=1e-7, l2=1e-3)
-    train(AdamState(matrix.shape[1]), matrix, positive, batches[:10], settings)
+    make_updates(AdamState(matrix.shape[1]), matrix, positive, batches[:10], settings)
     started = time.perf_counter()
-    train(AdamState(matrix.shape[1]), matrix, positive, batches, settings)
+    make_updates(AdamState(matrix.shape[1]), matrix, positive, batches, settings)
     return (time.perf_counter() - started) / n_updates
 
 

@@ -1,4 +1,4 @@
-"""Reading the planned files of a cohort, whose repertoires are appended to a container one after the other."""
+"""Read the planned files of a cohort, and append their repertoires to a container, one after the other."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _logger = logging.getLogger(__name__)
 class RepertoireAppender:
     """A reader of the planned files, which appends their repertoires to a container.
 
-    A file that cannot be used does not stop it: the other files are read, so that all faults are known at the end
-    (`ReadingFaults`), and a second call need not read these files again.
+    If a file cannot be used, the other files are read nevertheless. So all faults are known at the end
+    (`ReadingFaults`), and a second call need not read the other files again.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class RepertoireAppender:
         self._faults = ReadingFaults(self._files, skip_bad_files=skip_bad_files)
         self._reports: dict[int, list[RepertoireReport]] = {}  # by the index of the file; empty for a skipped file
         self._repertoire_of_locus: dict[str, str] = {}  # id of the first repertoire with each locus
-        self._gene_numbers: dict[str, Counter[str]] = defaultdict(Counter)  # numbers in the place of genes, by file
+        self._gene_numbers: dict[str, Counter[str]] = defaultdict(Counter)  # numbers instead of genes, by file
 
     @property
     def repertoires(self) -> list[RepertoireReport]:
@@ -91,7 +91,7 @@ class RepertoireAppender:
     def _take_over_earlier_files(self) -> None:
         """Reuse the repertoires that an earlier call appended from the same files with the same options."""
         checkpoints = self._writer.checkpoints
-        index_of = {file.key(): index for index, file in enumerate(self._files)} if checkpoints else {}
+        index_of = {file.compute_key(): index for index, file in enumerate(self._files)} if checkpoints else {}
         n_reused = 0
         for note in checkpoints:
             index = index_of.get(note["reading"])

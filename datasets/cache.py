@@ -1,8 +1,9 @@
 """A cache of arrays that are computed from a container, in the folder `<container>.cache` beside it.
 
-The name of an entry has a digest of the container's content, of the settings and of deeprc's version, so the entries of
-an older container are never used for a newer one. The folder may be deleted at any time. An entry is read only if it
-was written here: it names the inodes and times of change of its files, which nobody who sends a folder can choose.
+The name of an entry has a digest of the container's content, of the settings and of deeprc's version. So the entries of
+an older container are never used for a newer one. The folder may be deleted at any time. An entry also names the inodes
+and the times of change of its files, which nobody who sends a folder can choose. If they do not agree with the files,
+the entry was written elsewhere, and is not read.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ Arrays = dict[str, NDArray[Any]]
 _IN_MEMORY: WeakKeyDictionary[Any, dict[str, Arrays]] = WeakKeyDictionary()
 _DIGESTS: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 _READING = Lock()
-"""Held while files are opened: numpy parses their headers as Python, which fails in several threads at once.
+"""A lock that is held while files are opened.
 
+Numpy parses their headers as Python, which fails in several threads at once.
 The fault is in Python 3.11 and 3.12 (github.com/python/cpython/issues/106905)."""
 
 _BLOCK_BYTES = 1 << 24  # number of bytes that are hashed at a time

@@ -27,7 +27,8 @@ def make_cache_folder(path: Path) -> Path:
     Raises
     ------
     OSError
-        If it cannot be made, or a link is in its place: who sends a container must not choose where deeprc writes.
+        If it cannot be made. Also if there is a link, because a container from an unknown source must not choose where
+        deeprc writes.
     """
     folder = get_cache_folder(path)
     if folder.is_symlink():

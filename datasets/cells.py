@@ -57,7 +57,8 @@ def from_anndata(
     adata
         An AnnData with scirpy's `obsm["airr"]` (scirpy 0.13 and later), or a MuData with such a modality `airr`.
     donor
-        Column of `obs` that names the donor of each cell, or whatever a repertoire is to be.
+        Column of `obs` that names the donor of each cell. With another column, such as a cluster, the cells with the
+        same value are one repertoire.
     chain
         Chain to keep, an AIRR locus (TRB, IGH, ...); needed if cells have several chains.
     metadata
@@ -121,7 +122,7 @@ class CellChains:
         rows = self.rows.rows
         assert rows.repertoire is not None
         file_facts = examine_file(rows, _SOURCE)
-        kept, sequences = find_kept_rows(rows, options.cleaning(), file_facts)
+        kept, sequences = find_kept_rows(rows, options.make_cleaning(), file_facts)
         columns: dict[str, Any] = {
             "cell": self.cell[kept],
             "repertoire_id": rows.repertoire.take(kept).names(),

@@ -30,7 +30,8 @@ _WORDS = 512
 def compute_checksum(file: h5py.File, path: Path, checks: Mapping[str, BlockCheck] | None = None) -> str:
     """Return a checksum of all that a file holds, apart from the attribute `checksum` of its root.
 
-    It finds changes by a disk or a transfer. It is not a signature: who alters a file on purpose can compute it again.
+    It finds changes by a disk or a transfer. It is not a signature: anybody who alters a file on purpose can compute it
+    again.
 
     Parameters
     ----------

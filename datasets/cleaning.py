@@ -45,9 +45,8 @@ _MAX_GENES = int(np.iinfo(np.uint16).max)
 _MAX_FOUND_NAMES = 1 << 18
 """Largest number of gene names that are looked up, in any spelling: a million takes a minute."""
 _LAST_RESIDUES = {"TRAJ33": "W", "TRAJ35": "C", "TRAJ38": "W", "TRAJ55": "W"}  # at IMGT position 118
-# If all but a tenth of a file's CDR3s look like junctions, and there are at least so many CDR3s, they are junctions.
-_MAX_OTHERS = 10  # one in so many may be of the other kind
-_MIN_CDR3S = 10
+_MIN_CDR3S = 10  # with fewer CDR3s in a file, they are not tested for being junctions
+_EXCEPTION_RATIO = 10  # of so many CDR3s of a file, one may be of another kind than the others
 _C, _F, _W = b"CFW"
 
 
@@ -80,7 +79,7 @@ class FileFacts:
     cdr3s_are_junctions
         Whether the column of CDR3s holds junctions, as in many exports.
     of_mice
-        Those of `v_call` and `j_call` that name genes that only mice have.
+        Gene columns, `v_call` or `j_call`, in which at least one gene is one that only mice have.
     """
 
     cdr3s_are_junctions: bool
@@ -181,7 +180,7 @@ def _has_junctions_as_cdr3s(rows: RawRows, path: Path | str) -> bool:
     first, last = (rows.sequences.letters[end] & 0xDF for end in ends)  # ASCII letters in upper case
     n_junctions = int(((first == _C) & ((last == _F) | (last == _W))).sum())
     n_others = n - n_junctions
-    if _MAX_OTHERS * min(n_junctions, n_others) > n:  # whole numbers, because a tenth has no exact float
+    if _EXCEPTION_RATIO * min(n_junctions, n_others) > n:  # whole numbers, because a tenth has no exact float
         raise InputError(
             f"{path}: the column of CDR3s holds {n_junctions:,} that look like junctions (C...F or C...W) and "
             f"{n_others:,} that do not; expected one kind. `sequence_column` takes a column as it is"
@@ -192,8 +191,8 @@ def _has_junctions_as_cdr3s(rows: RawRows, path: Path | str) -> bool:
 def clean(rows: RawRows, cleaning: Cleaning | None = None, facts: FileFacts | None = None) -> CleanedTable:
     """Keep the productive, in-frame rows made of the 20 amino acids; lower-case residues become upper case.
 
-    Unless their column holds junctions, CDR3s are completed by the two conserved residues that they lack: C at the
-    start, and at the end W in IGH, W or C in a few J genes of TRA, otherwise F.
+    Unless their column holds junctions, CDR3s are completed by the two conserved residues that they lack. The first is
+    C. The last is W in IGH, W or C in a few J genes of TRA, and otherwise F.
 
     Parameters
     ----------
@@ -285,8 +284,8 @@ def _examine_rows(rows: RawRows, cleaning: Cleaning, facts: FileFacts) -> _Exami
 def _find_loci(rows: RawRows) -> Categorical:
     """Return the locus of each row; "" is an unknown one.
 
-    It is the locus that the file says, otherwise that of the J gene, otherwise that of the V gene: TRA and TRD share V
-    genes.
+    The first locus that is known counts: that of the locus column, of the J gene, of the V gene. The J gene comes
+    before the V gene because TRA and TRD share V genes.
     """
     code_of = {"": 0}
     codes = np.zeros(len(rows), np.int32)

@@ -46,8 +46,9 @@ class ColumnFiles:
     def read_backwards(self, column: str, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, NDArray[Any]]]:
         """Yield the values of a column in blocks, the last block first, each with the index of its first value.
 
-        Each block is cut off its file after it was copied. So the disk never holds much more than the container, if the
-        file system allows holes: the container grows from its end. Files that are kept are not cut.
+        The caller fills the container from its end, and each block is cut off its temporary file after it was copied.
+        So the disk never holds much more than the container, if the file system supports sparse files. Files that are
+        kept are not cut.
 
         Parameters
         ----------

@@ -39,7 +39,7 @@ class Repertoire:
     start, stop
         Range of the repertoire's sequences in the container.
     container
-        Container of the sequences, or another store of them: the part, if the cohort's container is a linked one.
+        Store of the sequences: the container, or the part of a linked container in which the repertoire lies.
     metadata
         Repertoire's row of the metadata sheet.
     """
@@ -108,7 +108,7 @@ class Repertoire:
     def digest_with_genes(self) -> str:
         """Return a hash of the sequences, their counts and their genes by name, as hexadecimal text.
 
-        It does not matter whether genes of which none is known are left out or are "": joining containers adds them.
+        A gene field without any known gene counts as absent, because joining containers may add such fields.
         """
         content = hashlib.blake2b(self.digest().encode(), digest_size=16)
         for calls in self.genes.values():

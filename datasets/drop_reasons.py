@@ -51,7 +51,7 @@ _MARKS = tuple(
     (np.isin(np.arange(256), list(marks)), DROP_REASONS.index(name))
     for marks, name in ((b"*", "stop_codon"), (b"_~#", "out_of_frame"))
 )
-"""Masks of the bytes that are letters with a reason, and the index of the reason; later entries count more."""
+"""Masks of the bytes that are letters with a reason, and the index of the reason; of several, the last one counts."""
 
 
 def find_drop_reasons(

@@ -54,8 +54,8 @@ class FileToRead:
     format
         Name of the format.
     repertoires
-        Id of each repertoire to take from the file, by the name that the file's column has for it; "" is the only
-        repertoire of a file without such a column.
+        Id of each repertoire to take from the file, by its name in the file's column of repertoires. A file without
+        such a column has one repertoire, and its name is "".
     cleaning
         Settings that say which sequences are kept.
     header, layout
@@ -69,7 +69,7 @@ class FileToRead:
     header: Header | None = None
     layout: Layout | None = None
 
-    def key(self) -> str:
+    def compute_key(self) -> str:
         """Return a digest of everything on which the result depends; a file counts by its size and time of change."""
         state = self.path.stat()
         identity = (
@@ -103,9 +103,9 @@ def read_file(file: FileToRead) -> ReadResult:
     """Read and clean one file; if that fails, the result holds the error."""
     key = ""
     try:
-        key = file.key()
+        key = file.compute_key()
         repertoires = [(file.repertoires[name], cleaned) for name, cleaned in _clean_repertoires(file)]
-        if file.key() != key:
+        if file.compute_key() != key:
             raise InputError(f"{file.path}: changed while it was read")
     except InputError as error:
         text = str(error) if str(file.path) in str(error) else f"{file.path}: {error}"

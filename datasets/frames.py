@@ -1,4 +1,4 @@
-"""Convert tables in memory to Arrow's, and their columns to the types that the readers of files return.
+"""Convert tables in memory to Arrow tables, and their columns to the types that the readers of files return.
 
 Letters: N rows.
 """
@@ -29,7 +29,9 @@ _OTHER = pa.list_(pa.null())
 
 
 def to_arrow(table: Any) -> pa.Table:
-    """Return a table of pandas, polars or pyarrow as Arrow's; also others with Arrow's or the dataframe interchange.
+    """Return a table of pandas, polars or pyarrow as an Arrow table.
+
+    Other tables can be converted if they support Arrow's or the dataframe interchange protocol.
 
     The index of a pandas table becomes a column if it has a name that no column has.
 

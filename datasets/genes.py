@@ -94,12 +94,12 @@ class GeneMapping:
 def normalise_gene(name: str) -> GeneName:
     """Return the IMGT name of one gene call; see the module's text for the rules.
 
-    Names are read as human ones, in any case and with any padding. A normalised name stays what it is.
+    Names are read as human ones, in any case and with any padding by zeros. A normalised name does not change.
     """
     text = name.strip()
     if is_missing(text, MISSING_GENES):
         return GeneName("", "", "unknown")
-    return _read_calls(_split_calls(text.upper())) or _keep_unrecognised(text)
+    return _read_calls(_split_calls(text.upper())) or _make_unrecognised_name(text)
 
 
 def select_best_hits(name: str) -> str:
@@ -135,7 +135,8 @@ def normalise_genes(names: Sequence[str], *, of_mice: bool | None = None) -> Gen
         of_mice = len(mouse) > 0
     if of_mice:
         genes = [
-            _keep_unrecognised(name.strip()) if name.strip().upper().startswith("TCR") else gene for name, gene in pairs
+            _make_unrecognised_name(name.strip()) if name.strip().upper().startswith("TCR") else gene
+            for name, gene in pairs
         ]
     vocabulary = tuple(sorted({gene.name for gene in genes}, key=_make_sort_key))
     code_of = {name: code for code, name in enumerate(vocabulary)}
@@ -156,13 +157,13 @@ def infer_locus(gene: str) -> str:
 def normalise_locus(text: str) -> str:
     """Return the locus that a `locus` or `chain` column names; "" if it names none or several.
 
-    Understood are `TRB`, `TCRB`, `TCR-beta`, `beta chain`, `hsTCRB`, `IG heavy`, `BCR_Kappa`, `kappa` and their like,
-    also with the Greek letter, in any case, with or without something after a colon (`TRB:CASSF`).
+    It understands `TRB`, `TCRB`, `TCR-beta`, `beta chain`, `hsTCRB`, `IG heavy`, `BCR_Kappa`, `kappa` and similar
+    names, in any case, also with the Greek letter. Text after a colon is ignored (`TRB:CASSF`).
     """
     return _find_common_value(_translate_locus(part.split(":")[0]) for part in re.split("[,;|]", text))
 
 
-def _keep_unrecognised(text: str) -> GeneName:
+def _make_unrecognised_name(text: str) -> GeneName:
     """Return a name as it was found, with the locus that it names, if it names one."""
     loci = (locus.replace("TCR", "TR") for locus in _LOCUS.findall(text.upper()))
     return GeneName(text, _find_common_value(loci), "unrecognised")

@@ -164,7 +164,7 @@ def from_frame(
     header = Header(Path(_NAME), tuple(frame.column_names))
     if repertoire is not None and repertoire not in header.columns:
         raise InputError(f"the table has {describe_missing_column(repertoire, header.columns, 'for `repertoire`')}")
-    matched = match_reader(header, options.reader())
+    matched = match_reader(header, options.find_reader())
     split_column = _find_split_column(header, options.split_by)
     column = repertoire if split_column is None else split_column
     layout = matched.layout if column is None else replace(matched.layout, repertoire=(column,))
@@ -244,7 +244,7 @@ class RowsInMemory:
     def clean(self, options: ReadingOptions) -> dict[str, CleanedTable]:
         """Return the kept sequences of each repertoire, and how many rows were dropped and merged."""
         facts = examine_file(self.rows, self.source)
-        return {name: clean(rows, options.cleaning(), facts) for name, rows in split_by_repertoire(self.rows)}
+        return {name: clean(rows, options.make_cleaning(), facts) for name, rows in split_by_repertoire(self.rows)}
 
 
 def make_dataset(table: RowsInMemory, sheet: Metadata, options: ReadingOptions) -> MemoryDataset:
@@ -280,7 +280,7 @@ def make_dataset(table: RowsInMemory, sheet: Metadata, options: ReadingOptions) 
         files_without_row=(),
         repertoires_without_row=without_row,
         skipped_files={},
-        cleaning=options.cleaning(),
+        cleaning=options.make_cleaning(),
     )
     sequences_of = {name: cleaned[name].sequences for name in kept}
     numbers = sum(map(count_numbers_as_genes, sequences_of.values()), Counter[str]())

@@ -20,8 +20,9 @@ _NAME = "journal.jsonl"
 class Journal:
     """The finished steps of a writer in a folder whose files only grow.
 
-    Every entry holds the sizes that the folder's files had at its end, so that what came after can be cut off. It also
-    holds the inode of the journal, which nobody who sends a folder can choose: entries from elsewhere are not believed.
+    Every entry holds the sizes that the folder's files had when its step ended, so that later data can be cut off. It
+    also holds the inode of the journal, which nobody who sends a folder can choose. So entries from elsewhere are not
+    used.
 
     Parameters
     ----------
@@ -31,8 +32,8 @@ class Journal:
     Raises
     ------
     InputError
-        If another process is writing there, the folder has files but no journal, or it is a link or holds one: a
-        folder from a stranger must not choose where deeprc writes.
+        If another process is writing there, or if the folder has files but no journal. Also if the folder is a link or
+        holds one, because a folder from an unknown source must not choose where deeprc writes.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 
-__all__ = ["KnownRepertoires", "distinguish_repertoires", "identify_repertoire", "identify_repertoires"]
+__all__ = ["KnownRepertoires", "identify_repertoire", "identify_repertoires", "make_content_keys"]
 
 _SEPARATOR = "/"
 
@@ -72,8 +72,8 @@ def identify_repertoires(dataset: RepertoireDataset) -> list[str]:
     return list(dataset.map_repertoires(identify_repertoire))
 
 
-def distinguish_repertoires(dataset: RepertoireDataset) -> list[str]:
-    """Return a text for each repertoire, (B,); repertoires of the dataset with different content have different texts.
+def make_content_keys(dataset: RepertoireDataset) -> list[str]:
+    """Return a key for each repertoire, (B,) text: repertoires of the dataset have one key if they have one content.
 
     It is the digest of sequences and counts, or the identity if another repertoire differs from it by genes alone.
     """

@@ -44,7 +44,7 @@ class SourceFiles:
     tables: tuple[Path, ...]
     others: tuple[Path, ...] = ()
 
-    def absolute(self) -> SourceFiles:
+    def make_absolute(self) -> SourceFiles:
         """Return the same files by their absolute paths."""
         return SourceFiles(*(tuple(path.absolute() for path in paths) for paths in (self.tables, self.others)))
 

@@ -1,4 +1,4 @@
-"""Group the rows of a file that are one sequence: exactly, in memory that hardly grows with the repertoire.
+"""Group the rows of a file that become one sequence; the memory hardly grows with the repertoire.
 
 Letters: N rows of a file, n of them that are grouped, G groups, R residues.
 """

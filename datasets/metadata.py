@@ -112,11 +112,11 @@ def read_metadata(
     path
         Path of the sheet.
     id_column
-        Column of the repertoire ids. None: it is found by the usual names; if there are several, it is the one whose
-        values match most of `files` or `ids`, then the first in the list. A column of another name is taken if most of
-        its values match, more than those of any usual one, and none repeats; but not if there is a file column whose
-        names match in most rows. A column of plain numbers is taken only if no value of a usual column matches, and
-        there is no file column.
+        Column of the repertoire ids. None: it is found by the usual names. If there are several, it is the one whose
+        values match most of `files` or `ids`, then the first in the list. A column of another name is taken if none of
+        its values repeats, if most of them match, and if more of them match than those of any usual column. It is not
+        taken if there is a file column whose names match in most rows. A column of plain numbers is taken only if no
+        value of a usual column matches, and there is no file column.
     sheet
         Sheet of an XLSX file; None: the first one.
     files
@@ -253,7 +253,7 @@ def _replace_decimal_commas(
 
 
 def _parse_rows(path: Path, text: str, header: Header) -> Iterator[list[str]]:
-    """Return the cells of each row of a text, one after the other, so that a sheet that is too large is refused early.
+    """Yield the cells of each row of a text, so that the caller can refuse a sheet that is too large before its end.
 
     A stray quote mark would join lines to one cell. So if each line has as many cells as the header, and quotes would
     make fewer rows of them, quotes are ordinary characters, except around a whole cell. But if quotes make the header

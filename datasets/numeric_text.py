@@ -1,4 +1,4 @@
-"""What counts as a number where a table should have a name: the name of a column, or a V or J gene."""
+"""Recognise numbers where a table should have names: in its header, or as V or J genes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Containers without sequences, which are made again each time that a repertoire is read.
+"""Containers that store no sequences: the sequences of a repertoire are made each time that it is read.
 
 Letters: B repertoires, n chosen sequences.
 """

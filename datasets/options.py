@@ -39,7 +39,7 @@ class ReadingOptions:
     locus
         The chain to keep, an AIRR locus (TRB, IGH, ...); None: the only one there is, a mixture is an error.
     merge
-        Which rows are one sequence, so that their counts are added: rows with the same junction, V and J gene
+        Which rows become one sequence, with the sum of their counts: rows with the same junction, V gene and J gene
         ("genes"), rows with the same junction ("junction"), or no rows ("none").
     min_length, max_length
         Lengths of the shortest and the longest sequence that is kept, in residues.
@@ -76,13 +76,13 @@ class ReadingOptions:
             raise InputError(f"`locus`: expected one of {', '.join(LOCI)}, found {self.locus!r}")
         if self.merge not in get_args(Merge):
             raise InputError(f"`merge`: expected one of {', '.join(get_args(Merge))}, found {self.merge!r}")
-        self.reader()  # raises where the options of the format contradict each other
+        self.find_reader()  # raises where the options of the format contradict each other
 
-    def reader(self) -> Reader | None:
+    def find_reader(self) -> Reader | None:
         """Return the reader of all files; None if each file's header decides."""
         columns = {name: getattr(self, name) for name in ("count_column", "v_column", "j_column")}
         return choose_reader(self.reader_format, sequence_column=self.sequence_column, **columns)
 
-    def cleaning(self) -> Cleaning:
+    def make_cleaning(self) -> Cleaning:
         """Return the settings that say which sequences are kept."""
         return Cleaning(**{field.name: getattr(self, field.name) for field in fields(Cleaning)})

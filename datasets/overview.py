@@ -80,9 +80,14 @@ def add_tag_columns(
 ) -> dict[str, list[str]]:
     """Return the columns of an overview, and new columns from its tags; the tags stay as they are.
 
-    `cohort`, `age` (years), `sex`, `race`, `ethnicity`, one column of `+` and `-` per tested state (`cmv`;
-    `inferred_cmv` is a classifier's guess), `hla` and `inferred_hla` (alleles between commas), `hla_<allele>` for every
-    allele of `hla`, a column per other key, and `other_tags`. A column that the sheet has itself is not replaced.
+    The new columns are:
+
+    - `cohort`, `age` (years), `sex`, `race`, `ethnicity`;
+    - a column of `+` and `-` for each tested state, such as `cmv`; `inferred_cmv` is predicted by a classifier;
+    - `hla` and `inferred_hla` (alleles between commas), and `hla_<allele>` for each allele of `hla`;
+    - a column for each other key, and `other_tags`.
+
+    A column that the sheet has itself is not replaced.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""Where the sequences of a cohort lie: in one store, a file or memory, or in several, the parts of a cohort.
+"""Where the sequences of a cohort lie: in one store (a file or memory), or in several stores, the parts of the cohort.
 
-Code that goes from repertoire to repertoire needs none of this: each `Repertoire` has its own store. It is for code
-that reads the sequences of many repertoires at once.
+Code that reads one repertoire after the other needs none of this, because each `Repertoire` knows its store. This
+module is for code that reads the sequences of many repertoires at once.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class CohortContainer(Protocol):
     def choose_max_hashes(self, gene_fields: Collection[str], minimum: int) -> int:
         """Return how many hashes of sequences, at least `minimum`, should be in memory at once.
 
-        Code that compares all sequences, with these genes, reads or makes all of them once more for each set of so many
+        Code that compares all sequences, with these genes, must read (or make) all of them again for each such set of
         hashes.
         """
 

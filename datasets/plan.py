@@ -88,7 +88,7 @@ class Plan:
     skipped: Mapping[str, str]
     names: Mapping[Path, str]
 
-    def report(
+    def make_report(
         self, repertoires: Iterable[RepertoireReport], failed: Mapping[str, str], cleaning: Cleaning
     ) -> PreprocessingReport:
         """Return the report of a cohort that was read by this plan.
@@ -172,8 +172,8 @@ def _make_header_errors(errors: Mapping[str, str], *, has_other_files: bool) -> 
 def describe_missing(sheet: Metadata, plan: Plan, source_files: SourceFiles) -> str:
     """Return a message that says which rows of the sheet have no file, and by which columns files were looked for.
 
-    It says if a file that is not read, or a folder, has the name of a row, if names differ as if a spreadsheet program
-    had changed them, or if the names of files are longer.
+    It adds a remark if a folder, or a file that is not read, has the name of a row; if names differ as if a spreadsheet
+    program had changed them; or if the names of files are longer.
     """
     missing, file_of = plan.rows_without_file, dict(zip(sheet.repertoire_ids, sheet.files, strict=True))
     shown = [
@@ -227,7 +227,7 @@ class _Planner:
 
     def __init__(self, sheet: Metadata, options: ReadingOptions) -> None:
         self.row_of = {name: row for row, name in enumerate(sheet.repertoire_ids)}
-        self.reader, self.cleaning, self.split_by = options.reader(), options.cleaning(), options.split_by
+        self.reader, self.cleaning, self.split_by = options.find_reader(), options.make_cleaning(), options.split_by
         self.errors: dict[str, str] = {}  # by the file's path, as the remarks
         self.remarks: dict[str, str] = {}
         self.files_without_row: list[Path] = []

@@ -42,10 +42,12 @@ def preprocess(
 
     Productive, in-frame sequences made of the 20 amino acids are kept; rows with the same junction and genes are
     merged. Repertoires are in the order of the metadata sheet, those of one table together. The container appears when
-    it is complete, or not at all; it does not depend on `jobs` and `scheduler`. If files cannot be used, the others are
-    read nevertheless, and the error lists the faults of all files; but no more are read if none of the first 20 files
-    can be used, or if the files hold several chains. After an interrupt, or after an error when much was done, a second
-    call with the same arguments reads only the files that were not done.
+    it is complete, or not at all; it does not depend on `jobs` and `scheduler`.
+
+    If files cannot be used, the others are read nevertheless, and the error lists the faults of all files. Reading
+    stops early if none of the first 20 files can be used, or if the files hold several chains. After an interrupt, or
+    after an error when much was done, a second call with the same arguments reads only the files that were not read
+    yet.
 
     Parameters
     ----------
@@ -80,7 +82,7 @@ def preprocess(
         check_scheduler(scheduler)
     all_files = find_files(sources, exclude=sheet_path)
     if scheduler is not None:  # its workers have another working directory
-        all_files = all_files.absolute()
+        all_files = all_files.make_absolute()
     sheet = read_metadata(sheet_path, id_column=options.id_column, files=all_files.tables)
     files = all_files.select_named(sheet.files)
     plan = plan_files(sheet, files, options, skip_bad_files=skip_bad_files)
@@ -94,7 +96,7 @@ def preprocess(
             raise InputError(_describe_unreadable(appender.skipped))
         if not kept:
             raise InputError(f"{sheet_path}: none of its repertoires has a sequence that is kept")
-        report = plan.report(appender.repertoires, appender.skipped, options.cleaning())
+        report = plan.make_report(appender.repertoires, appender.skipped, options.make_cleaning())
         row_of = {name: row for row, name in enumerate(sheet.repertoire_ids)}
         writer.finish(
             sheet.table.iloc[[row_of[report.repertoire_id] for report in kept]].reset_index(drop=True),

@@ -30,7 +30,7 @@ _OPTIONAL: dict[str, Any] = {
 _MAX_DEPTH = 50
 _MAX_INTEGER = 2**63 - 1
 _SIMULATION = {"background": dict[str, Any], "seed": int, "signals": list[Any]}
-_SIGNALS: dict[str, dict[str, Any]] = {  # by the kind of signal
+_SIGNALS: dict[str, dict[str, Any]] = {  # by the kind of signal: keys that readers of the recipe need
     "motifs": {"name": str, "status": str, "motifs": list[Any], "witness_rate": float},
     "clones": {"name": str, "status": str, "n_clones": int, "burden": float, "other_burden": float},
     "carriers": {"name": str, "path": str},

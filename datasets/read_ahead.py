@@ -36,8 +36,8 @@ _IDLE_CALLS, _PAUSE = 4, 16
 class ReadAhead:
     """A thread that asks the system for the pages of a container's repertoires.
 
-    The system reads them in the background, so neither the thread nor the caller waits for the disk, unless more is
-    asked for than the disk can deliver. If nothing has to be read from the disk, nearly all calls do nothing.
+    The system reads them in the background. So neither the thread nor the caller waits for the disk, unless the disk is
+    slower than the requests. If nothing has to be read from the disk, nearly all calls do nothing.
 
     Parameters
     ----------

@@ -22,7 +22,8 @@ __all__ = ["RemainingDataset"]
 class RemainingDataset(RepertoireDataset):
     """A dataset without some of its sequences, which are left out each time that a repertoire is read.
 
-    Only code that reads one repertoire after the other takes it: the remaining sequences are not end to end anywhere.
+    It can only be given to code that reads one repertoire after the other, because the remaining sequences of all
+    repertoires are not stored in one array.
 
     Parameters
     ----------

@@ -85,7 +85,7 @@ def raise_or_warn_of_empty(path: Path | str, report: RepertoireReport, allow_mis
 
 
 def count_numbers_as_genes(sequences: Sequences) -> Counter[str]:
-    """Return how often each number stands in the place of a V or J gene, as if it came from another column."""
+    """Return how often each number stands where the name of a V or J gene should be, as if from a wrong column."""
     numbers: Counter[str] = Counter()
     for calls in sequences.genes.values():
         codes = [code for code, name in enumerate(calls.vocabulary) if is_number(name)]

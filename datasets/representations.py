@@ -24,7 +24,7 @@ __all__ = ["compute_kmer_frequencies", "compute_kmer_matrix", "count_genes"]
 _MAX_DENSE = 20**4  # number of k-mers; most longer k-mers do not occur in a repertoire
 _MAX_COUNTED_AT_ONCE = 20**5  # number of k-mers whose counts may be in memory once per thread
 _AT_ONCE = 32  # number of repertoires that a rank counts, and whose counts it sends in one message
-_MIN_DIVIDED = 100_000  # sequences of a repertoire, on average, below which ranks send counts no faster than one counts
+_MIN_DIVIDED = 100_000  # mean number of sequences of a repertoire from which ranks divide the counting
 
 
 def compute_kmer_matrix(

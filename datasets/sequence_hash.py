@@ -15,7 +15,7 @@ from numba import uint64
 from numpy.typing import NDArray
 
 from deeprc.compilation import njit
-from deeprc.datasets.counters import GOLDEN, MIX_1, MIX_2, draw_words
+from deeprc.datasets.random_numbers import GOLDEN, MIX_1, MIX_2, draw_words
 from deeprc.datasets.sequences import SequenceArrays
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def hash_length_and_genes(sequences: SequenceArrays, row: Any) -> Any:
     length = uint64(sequences.offsets[row + 1]) - uint64(sequences.offsets[row])
     v = uint64(sequences.v[row]) if len(sequences.v) > 0 else uint64(0)
     j = uint64(sequences.j[row]) if len(sequences.j) > 0 else uint64(0)
-    z = (length << uint64(32) | v << uint64(16) | j) * uint64(GOLDEN)  # below: splitmix64, as in `counters`
+    z = (length << uint64(32) | v << uint64(16) | j) * uint64(GOLDEN)  # below: splitmix64, as in `random_numbers`
     z = (z ^ (z >> uint64(30))) * uint64(MIX_1)
     z = (z ^ (z >> uint64(27))) * uint64(MIX_2)
     return z ^ (z >> uint64(31))

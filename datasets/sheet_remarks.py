@@ -1,4 +1,4 @@
-"""Warnings about a metadata sheet: values that a user sees in it, and that are not read as the user may expect."""
+"""Warnings about values of a metadata sheet that deeprc does not read as a user may expect."""
 
 from __future__ import annotations
 

@@ -143,8 +143,8 @@ def _count_witnesses(dataset: RepertoireDataset) -> int | None:
 def _summarise_column(values: pd.Series) -> dict[str, Any]:
     """Describe a metadata column: its classes, the range of its numbers, or examples of its texts.
 
-    Texts are classes if they are few, and not all different, as names of samples are. Numbers are classes if they are
-    categories, see `is_category`.
+    Texts are classes if there are few different ones, and some repeat (names of samples do not). Numbers are classes if
+    they are categories, see `is_category`.
     """
     given = values.dropna()
     numeric = pd.api.types.is_numeric_dtype(values)

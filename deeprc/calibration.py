@@ -124,9 +124,10 @@ def fit_platt_scaling(scores: Floats, positive: NDArray[np.bool_], *, unit: floa
     """Return the slope and the intercept, (2,), that turn scores in any units, (B,), into log-odds (Platt 1999).
 
     Unlike in `fit_calibration`, there is no prior near no change. The slope has a weak normal prior with mean 0 and
-    standard deviation 10 per unit: if scores differ by thousandths of a unit only, they carry no information, but
-    without the prior, chance would give them a slope of hundreds. The slope is at least 0.001 per unit. So if the
-    scores carry no information, all probabilities are nearly equal, but still in the order of the scores.
+    standard deviation 10 per unit. It matters if scores differ only by thousandths of a unit: they carry no
+    information, but without the prior, chance would give them a slope of hundreds. The slope is at least 0.001 per
+    unit. So if the scores carry no information, all probabilities are nearly equal, but still in the order of the
+    scores.
 
     Parameters
     ----------

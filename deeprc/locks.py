@@ -20,9 +20,9 @@ def take_lock(file: IO[bytes], path: Path) -> bool | None:
 
     Returns
     -------
-    True if the file is locked now; the lock ends when the file is closed. False if another process, or another open
-    file of this process, holds the lock, or if the file was deleted before it was locked. None if the system or the
-    file system has no locks.
+    True if the file is locked now; the lock ends when the file is closed. False if the lock is held by another process
+    or by another open file of this process. Also False if the file was deleted before it was locked. None if the system
+    or the file system has no locks.
     """
     locked: bool | None = None
     if fcntl is not None:

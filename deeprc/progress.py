@@ -109,8 +109,8 @@ class _Times:
         """Return the seconds that the rest will take: by `left` of the step if it is known, else by its later parts.
 
         The first part never counts, because it often takes longer than the others: functions are compiled, or workers
-        start. The parts that count are at least half of what is finished, and took at least a quarter of the time,
-        because workers that began together finish their first parts together. None: there are no such parts yet.
+        start. The parts that count are at least half of what is finished, and took at least a quarter of the time. The
+        reason is that workers that began together finish their first parts together. None: there are no such parts yet.
         """
         step, (began, done_before) = self._step, self._marks[0]
         if step.left is not None:  # it was known when the step was shown
@@ -187,7 +187,7 @@ class TimedReporter(ABC):
         return f"{100 * step.done / step.total:.0f}%" if step.total else ""
 
     def describe_rest(self, step: Step, now: float) -> list[str]:
-        """Return texts about the rest of a step: the time that is left, if it is known, and its note, if it has one."""
+        """Return texts about the rest of a step: the time that is left, and its note, as far as they are known."""
         left = self._times[step].seconds_left(now)
         time_left = [] if left is None or math.isinf(left) else [f"about {format_duration(max(left, 0))} left"]
         return [*time_left, *filter(None, [step.note])]

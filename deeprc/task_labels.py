@@ -53,8 +53,8 @@ def describe_classes(task: Task, metadata: pd.DataFrame) -> str:
 def encode_labels(tasks: Sequence[Task], metadata: pd.DataFrame) -> NDArray[np.float64]:
     """Return the labels, (B, number of tasks) float64: 0 or 1, the index of the class, or the number; NaN if missing.
 
-    A class that the task does not know, and text where it needs numbers, count as missing, with a warning; for a
-    regression, also numbers whose size is above `LARGEST_NUMBER`.
+    These count as missing, with a warning: a class that the task does not know; text, if the task needs numbers; in a
+    regression, numbers whose size is above `LARGEST_NUMBER`.
 
     Raises
     ------

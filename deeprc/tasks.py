@@ -142,8 +142,8 @@ def parse_tasks(targets: Sequence[str], metadata: pd.DataFrame, *, source: str =
     Parameters
     ----------
     targets
-        Texts of the targets, see `deeprc.targets`. A column with two classes is binary if no kind is given; its
-        positive class is the one with a name such as 1, +, yes or true, else the last in sorted order.
+        Texts of the targets, see `deeprc.targets`. If no kind is given, a column with two classes is binary. Its
+        positive class is the one with a name such as 1, +, yes or true; if there is none, the last in sorted order.
     metadata
         Metadata with one row per repertoire; missing labels are NaN or None.
     source
@@ -152,8 +152,8 @@ def parse_tasks(targets: Sequence[str], metadata: pd.DataFrame, *, source: str =
     Raises
     ------
     InputError
-        If a column or class does not exist, a target has one class only, a column of text is to be predicted as
-        numbers, a target contradicts itself, or tables could not distinguish two targets.
+        If a column or class does not exist, if a target has one class only or contradicts itself, if a column of text
+        is to be predicted as numbers, or if outputs of two targets would have the same name in tables.
     """
     if not targets:
         raise InputError(f"no target was given; expected `target=COLUMN`, one of: {_describe_columns(metadata)}")

@@ -23,7 +23,7 @@ NO_MODES = pytest.mark.skipif(not hasattr(os, "getuid"), reason="folders have no
 
 PROGRAM = """
 import os
-from deeprc.datasets.counters import draw_word
+from deeprc.datasets.random_numbers import draw_word
 from numba import uint64
 draw_word(uint64(1), uint64(2))
 print(draw_word._cache.cache_path and os.path.dirname(draw_word._cache.cache_path))
@@ -104,7 +104,9 @@ def test_without_any_place_everything_works_and_nothing_is_kept(installed: Path)
 @pytest.mark.slow
 def test_compilation_is_announced_once(installed: Path) -> None:
     logging = "import logging; logging.basicConfig(level=logging.INFO, format='%(message)s')\n"
-    program = f"{logging}{PROGRAM}from deeprc.datasets.counters import draw_uniform; draw_uniform(uint64(1), uint64(2))"
+    program = (
+        f"{logging}{PROGRAM}from deeprc.datasets.random_numbers import draw_uniform; draw_uniform(uint64(1), uint64(2))"
+    )
     said = "compiling functions for this processor, up to a minute in total; later runs find them compiled\n"
     assert [call(installed, program, NUMBA_CACHE_DIR="cache").stderr for _ in range(2)] == [said, ""]
 

@@ -7,7 +7,7 @@ Wherever it occurs, it is the same clone.
 |---|---|
 | `shared` | `find_shared_clones`: the clones that at least two repertoires of a container carry; cached |
 | `grouping` | `SharedClones`, and `group_clones`, which finds them among hundreds of millions of sequences |
-| `grouping_kernel` | the compiled loops of `grouping` |
+| `grouping_loops` | the compiled loops of `grouping` |
 | `distinct` | the number of different clones of each repertoire, shared or not; the abundance of each |
 | `clone_set` | `CloneSet`: some clones by their content, and which of them a repertoire of any container carries |
 | `neighbours` | the sequences that equal a clone of a `CloneSet`, or differ by a substitution that its match allows |

@@ -154,7 +154,7 @@ def _sort_by_group(hashes: NDArray[np.uint64], first: Any, row_bits: Any, bits_b
 def _find_earlier(
     sequences: SequenceArrays, keys: NDArray[np.uint64], row_bits: Any, bits_below_group: Any, at: int
 ) -> int:
-    """Return the index of the last key before `at` whose sequence equals that at `at`; -1 if there is none."""
+    """Return the index of the last earlier key with the same sequence as the key at index `at`; -1 without any."""
     row_mask = (uint64(1) << row_bits) - uint64(1)
     earlier = at - 1
     while earlier >= 0 and (keys[earlier] ^ keys[at]) >> bits_below_group == uint64(0):  # in the same group

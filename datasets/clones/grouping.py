@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from deeprc.compilation import open_threads
 from deeprc.datasets.alphabet import compute_offsets, invert_order
-from deeprc.datasets.clones.grouping_kernel import (
+from deeprc.datasets.clones.grouping_loops import (
     KeyedSequences,
     KeyLayout,
     RangeClones,

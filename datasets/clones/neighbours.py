@@ -1,12 +1,13 @@
 """Find the sequences of a repertoire that equal a clone, or differ from one by a substitution that its match allows.
 
-Each clone is put into a hash table. If its neighbours count, it is put there again for every position, without the
-residue at this position; if it has a wildcard, it is put there again for the wildcard alone. A sequence is looked up in
-the same way, so a substitution at any position finds the clone. Equal hashes are only candidates: the residues are
-compared.
+Each clone is put into a hash table. A clone that is also matched with one substitution is put there again for every
+position, without the residue at this position. A clone with a wildcard is put there again without the residue at the
+wildcard. A sequence is looked up in the same way, so it finds a clone from which it differs at any one position. Equal
+hashes are only candidates: the residues are compared.
 
 Most sequences need no look-up of every position. A substitution leaves either the residues at even positions or those
-at odd positions as they are. So a sequence that shares neither half with a clone is not within one substitution.
+at odd positions unchanged. So a sequence that shares neither half with a clone differs from it by more than one
+substitution.
 
 Letters: J clones, L residues of a clone, N sequences of a repertoire, n pairs of a sequence and a clone.
 """

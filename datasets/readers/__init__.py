@@ -1,7 +1,8 @@
 """Readers of repertoire files: one small module per format, one table with AIRR field names for all of them.
 
-The format is recognised from the header alone. A new format is one module with a `Reader` (see
-`deeprc.datasets.readers.layout`) and one line in `READERS`.
+The format is recognised from the header alone. A new format is a module with a `Reader` (see
+`deeprc.datasets.readers.layout`), and an entry in `READERS`. `docs/architecture.md` ("Before you write a reader") says
+when it is needed, and what else belongs to it.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ READERS: tuple[Reader, ...] = (
 )
 """The readers of all formats that are recognised by their header.
 
-If a header fits several formats, the reader is taken that finds more of sequence, count, V gene, J gene and
-productivity; of readers that find the same number, the first in this order.
+If a header fits several formats, the reader is taken that finds more of these five: sequence, count, V gene, J gene,
+productivity. Of readers that find the same number, it is the first in this order.
 """
 
 FORMATS: tuple[str, ...] = ("auto", *(reader.name for reader in READERS), GenericReader.name)
@@ -79,7 +80,7 @@ FORMATS: tuple[str, ...] = ("auto", *(reader.name for reader in READERS), Generi
 _SHOWN_COLUMNS = 8
 _SHOWN_LETTERS = 40
 _JUNCTION = re.compile("C[ACDEFGHIKLMNPQRSTVWY]{4,}[FW]")
-_FILLED = {"counts": "count", "v_call": "V gene", "j_call": "J gene"}
+_KIND_OF_FIELD = {"counts": "count", "v_call": "V gene", "j_call": "J gene"}  # as in `Layout.kinds`
 
 
 class Match(NamedTuple):
@@ -127,10 +128,10 @@ def choose_reader(
 
 
 def match_reader(header: Header, reader: Reader | None = None) -> Match:
-    """Return the reader of a file: of the readers that know its header, the one that finds most kinds of values in it.
+    """Return the reader of a file, the columns that it reads, and a remark; see `READERS` for the choice.
 
-    If `reader` is given, no other reader is tried. Counts and genes that its format's columns do not give are taken
-    from those of other formats; see `deeprc.datasets.readers.missing_columns`.
+    If `reader` is given, no other reader is tried. If the format's own columns lack counts or genes, columns of other
+    formats are read; see `deeprc.datasets.readers.missing_columns`.
 
     Raises
     ------
@@ -148,7 +149,7 @@ def match_reader(header: Header, reader: Reader | None = None) -> Match:
     if isinstance(chosen, GenericReader):
         return Match(chosen, layout, "")
     completed, filled = fill_missing_columns(header, layout)
-    absent = [] if reader is None else [kind for kind in _FILLED.values() if kind not in completed.kinds]
+    absent = [] if reader is None else [kind for kind in _KIND_OF_FIELD.values() if kind not in completed.kinds]
     return Match(chosen, completed, _describe_match(matching, filled, absent))
 
 
@@ -170,7 +171,7 @@ def _describe_match(matching: Sequence[tuple[Reader, Layout]], filled: Mapping[s
         kinds = "; ".join(f"{reader.name} finds {', '.join(layout.kinds)}" for reader, layout in matching)
         remarks.append(f"the header fits {names} ({kinds})")
     if filled:
-        remarks.append(", ".join(f"{_FILLED[name]} from {column!r}" for name, column in filled.items()))
+        remarks.append(", ".join(f"{_KIND_OF_FIELD[name]} from {column!r}" for name, column in filled.items()))
     if absent:
         remarks.append(f"no column of {', '.join(absent)} was found")
     return f"read as {matching[0][0].name}: {'; '.join(remarks)}" if remarks else ""

@@ -78,9 +78,9 @@ def read_columns(
     Raises
     ------
     InputError
-        If the file is damaged, a column is there twice, or a row has more or fewer fields than the header; rows are
-        numbered as in a spreadsheet, the header being row 1. Or if the rows need more memory than is available: a small
-        packed file may hold very many rows.
+        If the file is damaged, if two columns have a needed name, or if a row has more or fewer fields than the header.
+        Rows are numbered as in a spreadsheet: the header is row 1. Also if the rows need more memory than is available,
+        because a small packed file may hold very many rows.
     """
     check_column_names(header, {*texts, *coded})
     position = {name: header.columns.index(name) for name in {*texts, *coded}}
@@ -111,9 +111,9 @@ def read_columns(
 
 
 class _Memory:
-    """The memory that the rows of a file need until they are cleaned, roughly, and the memory that is available.
+    """An estimate of the memory that the rows of a file need until they are cleaned, and the memory that is available.
 
-    Each worker process looks for itself, so several of them may count the same available memory.
+    Each worker process measures the available memory by itself, so several of them may count the same memory.
     """
 
     def __init__(self, header: Header) -> None:

@@ -103,14 +103,14 @@ class Layout:
     status
         Columns that say whether a row is productive. `choose_status` returns the status for their values, which it gets
         by column. It is called once for each combination of values that occurs, and may raise `InvalidValueError`. It
-        is a module's function, so that it can be sent to a worker process.
+        must be a function of a module, so that it can be sent to a worker process.
     repertoire
         Columns that may name the repertoire of each row; the first that is not empty is used.
     locus
         Column that names the chain.
     cell
-        Column that names the cell of each row; the count of a sequence is then the number of its cells, and a row
-        without a name is a cell of its own.
+        Column that names the cell of each row. If there is one, the count of a sequence is the number of its cells. A
+        row without a name counts as a cell of its own.
     """
 
     junction_aa: str | None = None
@@ -158,7 +158,7 @@ class Layout:
 
 
 class Reader(Protocol):
-    """A reader of one file format; each is the object of a module that is named in `deeprc.datasets.readers`."""
+    """A reader of one file format. `READERS` in `deeprc.datasets.readers` has one object of each."""
 
     @property
     def name(self) -> str:
@@ -169,7 +169,10 @@ class Reader(Protocol):
         """The columns by which the format is recognised, in words for a message."""
 
     def find_layout(self, header: Header) -> Layout | None:
-        """Return the columns of this format, or None if the header is not of this format."""
+        """Return the columns of this format, or None if the header is not of this format.
+
+        Only one reader should know a header, because `deeprc` warns about each file that fits two formats.
+        """
 
 
 class NoTableError(InputError):

@@ -74,9 +74,10 @@ class RawRows:
         Part of the receptor that each sequence was read from, a `SequenceKind`, (N,) uint8.
     counts
         Abundance of each row, at least 1, (N,) uint32.
-    count_sources, count_source
-        Columns from which counts may be, the last of them `COUNT_ONE` or `COUNT_CELLS`; and for each row the index of
-        the one from which its count is, (N,) int8.
+    count_sources
+        Columns from which counts may come; the last entry is `COUNT_ONE` or `COUNT_CELLS`.
+    count_source
+        Index in `count_sources` of the column from which the count of each row comes, (N,) int8.
     count_rounded
         Whether the file's count was not a whole number of at least 1, (N,) bool.
     status

@@ -345,7 +345,7 @@ def _find_last_line_end(data: bytes, header: Header, *, quotes_matter: bool, at_
     were letters. Quotes matter from the first block on in which a line then has too many or too few fields.
 
     Before that block, a quote without a partner may begin a field that goes on in the next block. So its line, and all
-    lines after it, are kept back until the next block shows this, or until too much is kept back.
+    lines after it, wait for the next block, unless they are already too long.
     """
     end = data.rfind(b"\n") + 1
     if b'"' not in data and not quotes_matter:

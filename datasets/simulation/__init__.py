@@ -6,15 +6,19 @@
     dataset = SimulatedDataset(cohort)  # nothing is made yet
     dataset[3].sequences.decode(), dataset[3].witness
 
-A `Cohort` has a `Background`, where its sequences come from, and signals, which the repertoires of one class carry:
-motifs that are implanted into sequences at a witness rate (`MotifSignal`), public clones (`CloneSignal`,
-`CarrierTable`), or a preference for many k-mers and genes (`DiffuseSignal`). `load_recipe` reads the recipes that come
-with deeprc, `write_container` and `write_airr` write cohorts.
+A `Cohort` has a `Background`, which makes its sequences, and signals, which the repertoires of one class carry:
+
+- `MotifSignal`: motifs that are implanted into a share of the sequences;
+- `CloneSignal`, `CarrierTable`: public clones;
+- `DiffuseSignal`: a preference for many k-mers and genes.
+
+`load_recipe` reads the recipes that come with deeprc. `write_container` and `write_airr` write cohorts.
 """
 
 from __future__ import annotations
 
 from deeprc.datasets.simulation.background import Background, IndependentBackground
+from deeprc.datasets.simulation.carrier_table import CarrierTable
 from deeprc.datasets.simulation.clone_signal import CloneSignal
 from deeprc.datasets.simulation.cohort import Cohort, Signal
 from deeprc.datasets.simulation.cohort_settings import Batch, Counts, GeneShift, Sizes
@@ -22,14 +26,13 @@ from deeprc.datasets.simulation.diffuse_signal import DiffuseSignal
 from deeprc.datasets.simulation.germline import GermlineBackground
 from deeprc.datasets.simulation.imgt import find_imgt_index, list_imgt_positions
 from deeprc.datasets.simulation.implanter import Implants
-from deeprc.datasets.simulation.incidence_table import CarrierTable
 from deeprc.datasets.simulation.lstm import LstmBackground
 from deeprc.datasets.simulation.motif import Motif
 from deeprc.datasets.simulation.motif_matching import match_motifs
+from deeprc.datasets.simulation.motif_signal import MotifSignal
 from deeprc.datasets.simulation.pool import SequencePool
 from deeprc.datasets.simulation.recipe import list_recipes, load_recipe
 from deeprc.datasets.simulation.recombination import RecombinationBackground
-from deeprc.datasets.simulation.signal import MotifSignal
 from deeprc.datasets.simulation.simulated_dataset import SimulatedDataset
 from deeprc.datasets.simulation.write import write_airr, write_container
 

@@ -18,7 +18,7 @@ from scipy.special import ndtr, ndtri
 
 from deeprc.compilation import njit, run_in_blocks
 from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets
-from deeprc.datasets.counters import draw_uniforms, draw_word
+from deeprc.datasets.random_numbers import draw_uniforms, draw_word
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 
@@ -62,7 +62,7 @@ def draw_standard_normals(key: int, counters: NDArray[np.int64]) -> NDArray[np.f
 
 
 def replace_rows(sequences: Sequences, rows: NDArray[np.int64], others: Sequences) -> Sequences:
-    """Return sequences with others, (m,), in the place of some rows, (m,); with genes if both have them."""
+    """Return sequences in which some rows, (m,), are replaced by others, (m,); with genes if both have genes."""
     index = np.arange(len(sequences))
     index[rows] = len(sequences) + np.arange(len(rows))
     return Sequences.concatenate([sequences, others]).take(index)

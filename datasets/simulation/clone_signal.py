@@ -14,16 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import compute_offsets
-from deeprc.datasets.counters import derive_key, draw_uniforms
+from deeprc.datasets.random_numbers import derive_key, draw_uniforms
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.background import Background, draw_standard_normals
 from deeprc.datasets.simulation.pool import shuffle_rows
-from deeprc.datasets.simulation.signal import check_share
+from deeprc.datasets.simulation.signal_checks import check_share
 from deeprc.errors import InputError
 
 __all__ = ["MAX_CLONES", "CarriedClones", "ClonePools", "CloneSignal", "CloneSource"]
 
-MAX_CLONES = 30_000  # the number of a motif or clone is an int16
+MAX_CLONES = 30_000  # the index of a motif or clone is an int16
 _MAX_DRAWS = 100  # largest number of sequences that are drawn to make a pool, as a multiple of its size
 _POOL, _INCIDENCE, _BURDEN, _CARRIED, _ROWS, _VARIANT = range(6)
 
@@ -32,9 +32,10 @@ _POOL, _INCIDENCE, _BURDEN, _CARRIED, _ROWS, _VARIANT = range(6)
 class CloneSignal:
     """A pool of clones from the background, of which the repertoires of one class carry more than the others.
 
-    A repertoire carries each clone of the pool independently, with the clone's incidence times the repertoire's own
-    factor, as exactly one sequence. Both vary, as in real cohorts: of the 164 clones that go with CMV (Emerson et al.
-    2017), 4 to 28% of the infected donors carry each, and a donor carries 13 of them with a standard deviation of 6.4.
+    A repertoire carries each clone of the pool independently, as exactly one sequence. The probability is the clone's
+    incidence times a factor of the repertoire. Both vary, as in real cohorts. Example: 164 clones are associated with
+    CMV (Emerson et al. 2017). Each of them is in 4 to 28% of the infected donors, and an infected donor has 13 of them,
+    with a standard deviation of 6.4.
 
     Attributes
     ----------

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
 from fractions import Fraction
 from functools import cached_property
 from math import ceil
@@ -16,43 +15,28 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.datasets.counters import derive_key, draw_uniforms
+from deeprc.datasets.random_numbers import derive_key, draw_uniforms
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.background import Background, IndependentBackground, replace_rows
+from deeprc.datasets.simulation.carrier_table import CarrierTable
 from deeprc.datasets.simulation.clone_signal import ClonePools, CloneSignal
-from deeprc.datasets.simulation.cohort_settings import MAX_REPERTOIRES, Batch, Counts, GeneShift, Sizes
+from deeprc.datasets.simulation.cohort_settings import MAX_REPERTOIRES, Batch, Counts, GeneShift, Sizes, Stream
 from deeprc.datasets.simulation.diffuse_signal import DiffuseSignal, SequencePreference, choose_second_draws
 from deeprc.datasets.simulation.implanter import Implanter, Implants
-from deeprc.datasets.simulation.incidence_table import CarrierTable
-from deeprc.datasets.simulation.signal import MotifSignal, check_names
+from deeprc.datasets.simulation.motif_signal import MotifSignal
+from deeprc.datasets.simulation.signal_checks import check_names
 from deeprc.errors import InputError
 
 __all__ = ["Batch", "Cohort", "Counts", "GeneShift", "Signal", "Sizes", "Stream"]
 
 Signal = MotifSignal | CloneSignal | CarrierTable | DiffuseSignal
 
-_REDRAW_OFFSET = 1 << 40  # a sequence that is drawn again, for the k-th time, is that at row + k * this offset
-_PREFERENCE_REDRAW = 3  # 1 and 2 are for shifted genes
+_REDRAW_OFFSET = 1 << 40  # a sequence that is drawn again for purpose k is that at row + k * this offset
+_PREFERENCE_REDRAW = 3  # purpose k of diffuse signals; 1 and 2 are those of shifted genes
 _ROUNDING = 1e-9
-_MAX_MOTIFS = 2_500  # int16 can number these and the largest number of clones
-_MAX_SIGNALS = 255  # uint8 can number no more
+_MAX_MOTIFS = 2_500  # indices of these and of the largest number of clones fit into int16
+_MAX_SIGNALS = 255  # their indices fit into uint8
 _POSITIVE, _NEGATIVE = "positive", "negative"
-
-
-class Stream(IntEnum):
-    """The purpose of a random number. Each stream can have its own seed, so that only one thing is changed."""
-
-    SIZES = 1
-    STATUS = 2
-    BACKGROUND = 3
-    SIGNAL = 4
-    COUNTS = 5
-    BATCH = 6
-    LABEL_NOISE = 7
-    PREVALENCE = 8
-    GENE_SHIFT = 9
-    CLONES = 10
-    DIFFUSE = 11
 
 
 @dataclass(frozen=True)
@@ -227,10 +211,11 @@ class Cohort:
         return np.array([self.size(index) for index in range(self.n_repertoires)], np.int64)
 
     def metadata(self) -> pd.DataFrame:
-        """Return the sheet: `repertoire_id`, `status` (positive or negative), and other columns with the truth.
+        """Return the metadata sheet: `repertoire_id`, `status` (positive or negative), and columns with the truth.
 
-        These are `true_status` with label noise, `part` (train or test) with a test part, `batch` (1 or 2) with a
-        second batch, and `carries_<signal>` (1 or 0) if the class does not say it.
+        The sheet has `true_status` with label noise, `part` (train or test) with a test part, and `batch` (1 or 2) with
+        a second batch. It has `carries_<signal>` (1 or 0) if the class alone does not tell which signals a repertoire
+        carries.
         """
         indices = range(self.n_repertoires)
         truth = [_POSITIVE if self.is_positive(index) else _NEGATIVE for index in indices]
@@ -345,8 +330,8 @@ class Cohort:
         carried = [is_carried[i] for i in indices]
         implants = self._implanter.implant(key, rows, sequences.residues, sequences.lengths, carried)
         # the implanter counts signals of motifs only, the truth all signals, from 1; 0 is no signal
-        number_among_all = np.array([0, *(1 + i for i in indices)], np.uint8)
-        return implants._replace(signal=number_among_all[implants.signal])
+        index_in_truth = np.array([0, *(1 + i for i in indices)], np.uint8)
+        return implants._replace(signal=index_in_truth[implants.signal])
 
     def _insert_clones(
         self,

@@ -1,20 +1,21 @@
-"""Settings of a cohort besides its background and signals, with their draws: sizes, counts, batches and gene shifts."""
+"""Settings of a cohort besides its background and signals: sizes, counts, batches, gene shifts and random streams."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.counters import draw_uniforms
 from deeprc.datasets.genes import normalise_gene
+from deeprc.datasets.random_numbers import draw_uniforms
 from deeprc.datasets.simulation.background import Background, draw_standard_normals
 from deeprc.errors import InputError
 
-__all__ = ["MAX_REPERTOIRES", "MAX_SEQUENCES", "Batch", "Counts", "GeneShift", "Sizes"]
+__all__ = ["MAX_REPERTOIRES", "MAX_SEQUENCES", "Batch", "Counts", "GeneShift", "Sizes", "Stream"]
 
 MAX_REPERTOIRES = 1_000_000
 """The largest number of simulated repertoires; their ids and labels are in memory."""
@@ -26,6 +27,26 @@ _MAX_COUNT = int(np.iinfo(np.uint32).max)
 _MAX_TRIES = 10_000
 _N_CHECKED = 4096  # number of sequences in which shifted genes are looked for
 _SHOWN = 5
+
+
+class Stream(IntEnum):
+    """The purpose of a random number. Each stream can have its own seed, so that only one thing is changed.
+
+    A new kind of signal needs a stream with a new number. The numbers of the others must not change, because the
+    sequences of each seed depend on them.
+    """
+
+    SIZES = 1
+    STATUS = 2
+    BACKGROUND = 3
+    SIGNAL = 4
+    COUNTS = 5
+    BATCH = 6
+    LABEL_NOISE = 7
+    PREVALENCE = 8
+    GENE_SHIFT = 9
+    CLONES = 10
+    DIFFUSE = 11
 
 
 @dataclass(frozen=True)
@@ -111,13 +132,13 @@ class GeneShift:
 
 @dataclass(frozen=True)
 class Batch:
-    """A second batch, from which half of the repertoires come, and which differs from the first.
+    """A second batch of half of the repertoires, in which sizes or V genes differ from the first batch.
 
     Attributes
     ----------
     association
-        Strength of the association of the batch with the class, -1 to 1: a positive repertoire is in the second batch
-        with probability (1 + association) / 2, a negative one with (1 - association) / 2.
+        Strength of the association of the batch with the class, -1 to 1. A positive repertoire is in the second batch
+        with a probability of (1 + association) / 2, a negative one with (1 - association) / 2.
     size_factor
         Factor of the numbers of sequences in the second batch.
     gene_shift

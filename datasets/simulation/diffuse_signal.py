@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.counters import derive_key, draw_uniforms
+from deeprc.datasets.random_numbers import derive_key, draw_uniforms
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.background import draw_standard_normals
-from deeprc.datasets.simulation.signal import check_share
+from deeprc.datasets.simulation.signal_checks import check_share
 from deeprc.errors import InputError
 
 __all__ = ["DiffuseSignal", "SequencePreference", "choose_second_draws"]
@@ -34,11 +34,12 @@ class DiffuseSignal:
     """A signal: repertoires of one class slightly prefer sequences with certain k-mers and genes.
 
     Every k-mer and every gene has a random weight from a standard normal distribution, the same in all repertoires. The
-    score of a sequence is the sum of the weights of its k-mers over the root of their number, mixed with the weights of
-    its genes, which have a share `gene_share` of the variance. For each sequence of a repertoire, two are drawn; the
-    second is taken with probability 1 / (1 + exp(-strength * (its score - the score of the first))). Each repertoire
-    also has a score of its own, of strength `repertoire_strength`, because donors also differ for reasons other than
-    their class.
+    score of a sequence has two terms: the sum of the weights of its k-mers, divided by the root of their number, and
+    the weights of its genes. `gene_share` is the share of the genes in the variance of the score.
+
+    For each sequence of a repertoire, two are drawn. The second is taken with the probability
+    1 / (1 + exp(-strength * (its score - the score of the first))). Each repertoire also has a score of its own, of
+    strength `repertoire_strength`, because donors also differ for reasons other than their class.
 
     Attributes
     ----------

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from deeprc.compilation import njit, run_in_blocks
 from deeprc.datasets.alphabet import compute_offsets, encode
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.counters import draw_uniforms, draw_word, draw_words
+from deeprc.datasets.random_numbers import draw_uniforms, draw_word, draw_words
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.background import Background
 from deeprc.documents import abbreviate

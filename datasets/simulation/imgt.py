@@ -1,9 +1,9 @@
 """IMGT numbering of junctions (Lefranc et al. 2003): which residue stands at which position of the CDR3.
 
-Position 104 is the conserved C, 118 the conserved F or W; between them lies the CDR3. One of 13 residues fills 105 to
-117. A shorter one lacks positions from the middle, 111 first, then 112, 110, 113 and so on; a longer one has more of
-them there, 112.1 first, then 111.1, 112.2, 111.2 and so on. So of n residues the first (n + 1) // 2 are numbered from
-105 upwards, the others down from 117.
+Position 104 is the conserved C, 118 the conserved F or W; between them lies the CDR3. A CDR3 of 13 residues has the
+positions 105 to 117. A shorter one lacks positions in the middle: first 111, then 112, 110, 113 and so on. A longer one
+has more positions there: first 112.1, then 111.1, 112.2, 111.2 and so on. So the first (n + 1) // 2 of n residues are
+numbered upwards from 105, and the others downwards from 117.
 """
 
 from __future__ import annotations

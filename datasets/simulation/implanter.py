@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from deeprc.compilation import njit, run_in_blocks
 from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets
-from deeprc.datasets.counters import draw_uniform, draw_word
+from deeprc.datasets.random_numbers import draw_uniform, draw_word
 from deeprc.datasets.simulation.imgt import list_imgt_positions
 from deeprc.datasets.simulation.motif import GAP, WILDCARD
-from deeprc.datasets.simulation.signal import LONGEST, MotifSignal
+from deeprc.datasets.simulation.motif_signal import LONGEST, MotifSignal
 
 __all__ = ["Implanter", "Implants"]
 

@@ -1,23 +1,21 @@
 """Compute the likelihood ratio of the two classes of a cohort from its whole recipe.
 
-No other score of a repertoire has a higher expected AUC (the lemma of Neyman and Pearson), so it is the ceiling of all
-methods. The sequences of a repertoire are independent. If it carries signals of motifs, its log-likelihood relative to
-the background is the sum over the sequences x of
+No other score of a repertoire has a higher expected AUC (the lemma of Neyman and Pearson), so no method can be better.
+The sequences of a repertoire are independent. If it carries signals of motifs, its log-likelihood relative to the
+background is the sum over the sequences x of
 
     log(1 + sum over signals of witness_rate * (r(x) - f(x))).
 
-r(x) is the probability of x as a witness over that of x in the background: the mean over motifs, their variants and all
-positions of 1 / P(residue in the background) for each residue that the motif has written. f(x) is the probability that
-the motif fits into a sequence of this length. For a pool of clones, the likelihood depends on which of them are in the
-repertoire. If it is not known which signals a repertoire carries, the likelihood is a mean over the sets that it may
-carry.
+- r(x) is the probability of x as a witness, divided by that of x in the background. It is a mean over motifs, variants
+  and positions. Each residue that the motif has written contributes a factor 1 / P(residue in the background).
+- f(x) is the probability that the motif fits into a sequence of this length.
 
-For motifs it is exact with the background `independent`. With other backgrounds, the residues are taken as independent
-given the sequence's length and their position, with frequencies of sequences that are drawn from the background. For
-clones it looks at which junctions are present. `docs/simulation.md` has a table of all kinds of signals.
+For a pool of clones, the likelihood depends on which of their junctions are in the repertoire. If it is not known which
+signals a repertoire carries, the likelihood is a mean over the sets that it may carry. For motifs it is exact with the
+background `independent`. With other backgrounds, residues are treated as independent, with their frequencies by length
+and position in sequences of the background. `docs/simulation.md` has a table of all kinds of signals.
 
-Letters: n sequences, R residues, S signals of motifs, V variants of all motifs, L residues of a sequence or a motif,
-P clones of a pool, Z values of a normal number.
+Letters: n sequences, R residues, S signals of motifs, V variants of all motifs, L residues or positions, P clones.
 """
 
 from __future__ import annotations
@@ -35,16 +33,16 @@ from scipy.special import expit, logsumexp
 from deeprc.arrays import Floats
 from deeprc.compilation import njit, run_in_blocks
 from deeprc.datasets.alphabet import AMINO_ACIDS
-from deeprc.datasets.counters import derive_key
+from deeprc.datasets.random_numbers import derive_key
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.background import Background, IndependentBackground
+from deeprc.datasets.simulation.carrier_table import CarrierTable
 from deeprc.datasets.simulation.clone_signal import CloneSignal
 from deeprc.datasets.simulation.cohort import Cohort
 from deeprc.datasets.simulation.diffuse_signal import DiffuseSignal
 from deeprc.datasets.simulation.imgt import list_imgt_positions
-from deeprc.datasets.simulation.incidence_table import CarrierTable
 from deeprc.datasets.simulation.motif import GAP, WILDCARD
-from deeprc.datasets.simulation.signal import MotifSignal
+from deeprc.datasets.simulation.motif_signal import MotifSignal
 from deeprc.errors import InputError
 
 __all__ = ["RecipeLikelihood"]
@@ -107,6 +105,8 @@ class RecipeLikelihood:
                 reason = "each repertoire has preferences of its own"
             elif isinstance(signal, DiffuseSignal) and cohort.motif_signals and not cohort.exclusive:
                 reason = "motifs are implanted into sequences that were chosen by preference"
+            elif type(signal) not in (MotifSignal, CloneSignal, DiffuseSignal):  # a new kind of signal
+                reason = f"no likelihood is known for a {type(signal).__name__}"
             if reason:
                 raise InputError(f"{cohort.name}: signal {signal.name!r}: {reason}")
         for status in ("positive", "negative"):

@@ -16,7 +16,7 @@ from deeprc.compilation import run_in_blocks
 from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.background import Background
-from deeprc.datasets.simulation.lstm_kernel import CHUNK, LOGITS, Prefixes, Weights, advance, pack, write_sequences
+from deeprc.datasets.simulation.lstm_loops import CHUNK, LOGITS, Prefixes, Weights, advance, pack, write_sequences
 from deeprc.datasets.simulation.lstm_model import BOUNDARY, MAX_LENGTH, SHIPPED, LstmModel, load_model
 from deeprc.datasets.simulation.lstm_product import split_into_blocks
 from deeprc.errors import InputError

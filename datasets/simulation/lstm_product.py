@@ -1,8 +1,8 @@
 """The product of states and weights, which is most of an LSTM's work, with explicit vectors.
 
 LLVM makes vectors of a plain loop too, but keeps its sums in memory, which halves the speed. Here the sums of 4
-sequences times 16 columns stay in registers. Each sum adds the products of the units in their order, and each is
-rounded, as in a plain loop: so the bits are the same on every processor, whatever its vectors are.
+sequences times 16 columns stay in registers. Each sum adds the products of the units in their order, and each product
+is rounded, as in a plain loop. So the bits are the same on every processor, whatever its vectors are.
 
 Letters: S lanes, H units, G columns.
 """

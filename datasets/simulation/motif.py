@@ -41,8 +41,8 @@ class Motif:
     Attributes
     ----------
     pattern
-        Amino acids; `Z`, a wildcard; `(d)` after a position that is left out with `deletion_probability`; `-`, a gap
-        that keeps the background's residues. For example SFEN, SF(d)ZN, GL-N.
+        Amino acids and three signs, for example SFEN, SF(d)ZN, GL-N. `Z` is a wildcard. `(d)` marks the position before
+        it, which is left out with `deletion_probability`. `-` is a gap that keeps the background's residues.
     deletion_probability
         Probability that a position marked `(d)` is left out.
     gap_lengths

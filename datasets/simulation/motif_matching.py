@@ -1,4 +1,4 @@
-"""Find the sequences that hold a motif, as someone does who knows what was implanted (paper lines 8912-8931).
+"""Find the sequences that contain an implanted motif; the motif is known (paper lines 8912-8931).
 
 Letters: N sequences, R residues, V complete variants of motifs, L positions.
 """

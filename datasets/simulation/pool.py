@@ -11,7 +11,7 @@ from numba import uint64
 from numpy.typing import NDArray
 
 from deeprc.compilation import njit, run_in_blocks
-from deeprc.datasets.counters import draw_word
+from deeprc.datasets.random_numbers import draw_word
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 
@@ -64,9 +64,9 @@ class SequencePool:
 
 
 def shuffle_rows(key: int, rows: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-    """Return the numbers, from 0 to n - 1, at some rows of a random order, which a key of 64 bits determines.
+    """Return the numbers at some rows of a random permutation of 0 to n - 1, which a key of 64 bits determines.
 
-    Rows of n and more belong to other orders of the same numbers.
+    Rows from n on belong to further permutations of the same numbers.
     """
     shuffled = np.empty(len(rows), np.int64)
     run_in_blocks(_permute_numbers, len(rows), _BLOCK, np.uint64(key), rows, n, shuffled)

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from deeprc.datasets.simulation.background import Background, IndependentBackground
+from deeprc.datasets.simulation.carrier_table import CarrierTable
 from deeprc.datasets.simulation.clone_signal import CloneSignal
 from deeprc.datasets.simulation.cohort import Cohort, Signal
 from deeprc.datasets.simulation.diffuse_signal import DiffuseSignal
 from deeprc.datasets.simulation.germline import GermlineBackground
-from deeprc.datasets.simulation.incidence_table import CarrierTable
 from deeprc.datasets.simulation.lstm import LstmBackground
 from deeprc.datasets.simulation.motif import Motif
+from deeprc.datasets.simulation.motif_signal import MotifSignal
 from deeprc.datasets.simulation.pool import SequencePool
 from deeprc.datasets.simulation.recombination import RecombinationBackground
-from deeprc.datasets.simulation.signal import MotifSignal
 from deeprc.documents import parse_yaml, read_exponent, read_yaml, to_plain
 from deeprc.errors import InputError, suggest_nearest
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.counters import derive_key
 from deeprc.datasets.genes import normalise_genes
+from deeprc.datasets.random_numbers import derive_key
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.background import Background
 from deeprc.errors import InputError

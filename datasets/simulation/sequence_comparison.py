@@ -53,10 +53,12 @@ def compare_sequences(a: _Sequences, b: _Sequences) -> dict[str, float]:
 
     Returns
     -------
-    `3-mers` and `4-mers`: of all overlapping k-mers within the sequences. `lengths`: of the lengths. `positions`: of
-    the residues at each position from the front, the mean over positions, weighted by how many sequences of both sets
-    reach them. `positions of length L`: the same for the sequences of the length L that is most frequent in `a` and `b`
-    together; it is left out if one set has none.
+    - `3-mers`, `4-mers`: divergence of all overlapping k-mers within the sequences.
+    - `lengths`: divergence of the lengths.
+    - `positions`: divergence of the residues at a position from the front, a mean over positions. The weight of a
+      position is the number of sequences of both sets that reach it.
+    - `positions of length L`: the same for sequences of one length L, the most frequent one in `a` and `b` together. It
+      is left out if one set has no such sequence.
 
     Raises
     ------

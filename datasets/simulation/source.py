@@ -1,4 +1,4 @@
-"""Read real sequences for a simulation: from a container, a repertoire file of any format, or a plain list."""
+"""Read the real sequences of a background: from a container, a repertoire file of any format, or a plain list."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def read_source(path: Path, *, longest: int = _LONGEST) -> Sequences:
     Parameters
     ----------
     path
-        Path of a container, whose repertoires are pooled; of a repertoire file of a format that is recognised; or of a
-        list of sequences, one in each line, a first line such as `SEQ` or `cdr3` is left out.
+        Path of a container, whose repertoires are pooled; of a repertoire file of a known format; or of a list of
+        sequences, one in each line. In such a list, a first line such as `SEQ` or `cdr3` is left out.
     longest
         Largest number of residues; longer sequences are left out.
 

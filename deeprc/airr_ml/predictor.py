@@ -68,7 +68,7 @@ _logger = logging.getLogger(__name__)
 
 
 class ImmuneStatePredictor:
-    """A predictor of immune states, which also names the sequences that go with them, as the challenge's template asks.
+    """A predictor of immune states, which also names the associated sequences, as the challenge's template asks.
 
     Parameters
     ----------

@@ -108,8 +108,10 @@ def check_cohort(
         tasks,
         donors,
         allow_empty=options.allow_missing,
-        others=findings,
-        report=plan.report((profile.report for profile in profiled.profiles), profiled.failed, options.cleaning()),
+        earlier_findings=findings,
+        report=plan.make_report(
+            (profile.report for profile in profiled.profiles), profiled.failed, options.make_cleaning()
+        ),
     )
 
 

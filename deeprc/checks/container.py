@@ -32,11 +32,11 @@ from deeprc.checks.sheet import SheetDonors, find_targets
 from deeprc.compilation import njit
 from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.cache import Arrays, load_or_compute
-from deeprc.datasets.counters import mix_words
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.genes import find_mouse_genes, normalise_gene
 from deeprc.datasets.linked_container import SequenceContainer
 from deeprc.datasets.metadata import Metadata, find_file_column
+from deeprc.datasets.random_numbers import mix_words
 from deeprc.datasets.report import RepertoireReport
 from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.progress import track
@@ -45,7 +45,7 @@ from deeprc.tasks import Task
 __all__ = ["check_dataset", "hash_repertoire", "profile_container"]
 
 _UNCHECKED = ("locus", "genes")  # keys of a report: locus may be None, genes are not in containers
-_VERSION = 1  # version of the profiles in the cache beside the container
+_VERSION = 1  # of the profiles in the cache beside the container; raise it if a profile gets another content
 _NO_CODES = np.zeros(0, np.uint16)
 _NO_HASHES = np.zeros(0, np.uint64)
 
@@ -77,10 +77,12 @@ def check_dataset(
     """
     sheet = _make_sheet(dataset)
     donors = SheetDonors(sheet, group_by)
-    others: list[Finding] = []
+    earlier_findings: list[Finding] = []
     if tasks is None:
-        tasks, others = find_targets(sheet, targets, donors)
-    return examine(profile_container(dataset), sheet, tasks, donors, allow_empty=True, others=others)
+        tasks, earlier_findings = find_targets(sheet, targets, donors)
+    return examine(
+        profile_container(dataset), sheet, tasks, donors, allow_empty=True, earlier_findings=earlier_findings
+    )
 
 
 def _make_sheet(dataset: RepertoireDataset) -> Metadata:

@@ -1,4 +1,4 @@
-"""Suspicions about what the files hold: chains, species, genes, counts, sizes, dropped rows."""
+"""Find what is suspicious in the content of repertoires: chains, species, genes, counts, sizes, dropped rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST = 0.9  # share of sequences with a gene in the median repertoire, from whi
 _HALF = 0.5  # share of sequences, or of counts
 _TIMES_SMALLER = 10.0  # than the median repertoire
 _DEVIATIONS = 3.5  # robust standard deviations from the median: Iglewicz and Hoaglin's rule
-_FROM_MAD = 1.4826  # median absolute deviation to standard deviation, for normal values
+_FROM_MAD = 1.4826  # standard deviation divided by the median absolute deviation (MAD), for normal values
 _DROP_DIFFERENCE = 0.2  # share of rows
 
 
@@ -365,6 +365,7 @@ def _count_candidates(profile: RepertoireProfile, reason: str) -> int:
 
 
 def _find_outliers(shares: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return whether each share of dropped rows, (n,), is far from the median: by `_DROP_DIFFERENCE` at least."""
     distance = np.abs(shares - np.median(shares))
     far: NDArray[np.bool_] = distance > max(_DROP_DIFFERENCE, _DEVIATIONS * _FROM_MAD * float(np.median(distance)))
     return far

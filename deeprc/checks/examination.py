@@ -91,10 +91,10 @@ def examine(
     donors: SheetDonors,
     *,
     allow_empty: bool = False,
-    others: Iterable[Finding] = (),
+    earlier_findings: Iterable[Finding] = (),
     report: PreprocessingReport | None = None,
 ) -> CohortCheck:
-    """Return every suspicion about repertoires, from their profiles.
+    """Return all findings about repertoires, from their profiles.
 
     Parameters
     ----------
@@ -104,8 +104,8 @@ def examine(
         The metadata sheet, the targets, and the donors of the repertoires.
     allow_empty
         Whether a repertoire without a kept sequence is a warning, not an error.
-    others
-        Findings from earlier steps, which the result includes.
+    earlier_findings
+        Findings of earlier steps, such as reading the files; the result includes them.
     report
         Report of what preprocessing would do.
     """
@@ -115,7 +115,7 @@ def examine(
     swap_findings, comparisons = find_swaps(profiles, sheet, tasks, donors)
     shortcuts, too_few = _test_shortcuts(sheet, tasks, donors, [profile for profile in profiles if profile.kept])
     findings = [
-        *others,
+        *earlier_findings,
         *find_label_problems(sheet, tasks),
         *find_donor_problems(sheet, tasks, donors),
         *find_content_problems(profiles, allow_empty=allow_empty),

@@ -25,9 +25,9 @@ JOINED_COLUMN = "joined_subject_id"
 def name_joined_donors(check: CohortCheck) -> list[str]:
     """Return the name of each repertoire's group, (B,), in the order of the sheet.
 
-    Repertoires are in one group if they have the same donor in the sheet, or if the check found that they are too
-    similar: they have the same content, or share far more sequences than expected by chance. A group has the name of
-    the donor of its first repertoire, or the id of this repertoire if its donor is not known.
+    Repertoires are in one group if they have the same donor in the sheet. They are also in one group if the check found
+    that they have the same content, or share far more sequences than expected by chance. A group has the name of the
+    donor of its first repertoire, or the id of this repertoire if its donor is not known.
     """
     assert check.sheet is not None
     ids = check.sheet.repertoire_ids

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.cleaning import CleanedTable
-from deeprc.datasets.counters import GOLDEN, mix_words
 from deeprc.datasets.file_reading import FileToRead
 from deeprc.datasets.genes import LOCI, normalise_gene
+from deeprc.datasets.random_numbers import GOLDEN, mix_words
 from deeprc.datasets.report import RepertoireReport
 from deeprc.datasets.sequences import Sequences
 
@@ -94,6 +94,9 @@ class Fingerprints:
 @dataclass(frozen=True)
 class RepertoireProfile:
     """A description of one repertoire without its sequences.
+
+    `of` makes it from a file. `deeprc.checks.container` makes it from a container, and caches it. So a new attribute
+    needs code in both.
 
     Attributes
     ----------

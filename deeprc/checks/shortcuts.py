@@ -52,9 +52,9 @@ class Shortcut:
     property, column, code
         The property, its column if it has one, and the code of the finding.
     measure, value, interval
-        For numbers an AUC with its 95% interval: at least 0.5 for a single number, whose direction does not matter; the
-        AUC on held-out folds for several numbers together, which may be lower. For categories Cramer's V (0 to 1,
-        corrected for its bias) without an interval.
+        For numbers an AUC with its 95% interval. That of a single number is at least 0.5, because its direction does
+        not matter. That of several numbers together is measured on held-out folds, so it may be lower. For categories
+        Cramer's V (0 to 1, corrected for its bias) without an interval.
     verdict
         "warning", "note", or "" if the association may be chance.
     detail
@@ -182,9 +182,9 @@ _ADVICE = {
 def _select_usable(unit_labels: UnitLabels, features: Sequence[Feature]) -> list[Feature]:
     """Return the features that can be tested.
 
-    Left out are the target itself; categories that are the same in all units, or so many that they have fewer than two
-    units on average; parts of names that divide the units as an earlier feature does, or are the label itself; and
-    numbers that do not vary, or are known for too few units.
+    The target itself is left out. So are categories that are the same in all units, or have fewer than two units on
+    average; parts of names that divide the units as an earlier feature does, or that are the label itself; and numbers
+    that do not vary, or are known for too few units.
     """
     usable, seen = [], set[tuple[int, ...]]()
     for feature in features:

@@ -1,4 +1,4 @@
-"""Find the same repertoire under several names, and repertoires of different donors that share too much.
+"""Find the same repertoire under several names, and repertoires of different donors that share too many sequences.
 
 Letters: B repertoires.
 """

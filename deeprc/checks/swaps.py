@@ -1,7 +1,7 @@
 """Find repertoires that share more with another class of their donor than with their own: swaps, contamination.
 
-Clones persist: of one donor's samples of CD4 and of CD8 cells, for example, two samples of one kind share more
-sequences than two of different kinds. Labels that do not go with clones, such as those of visits, give no finding.
+Clones persist in a donor. So two samples of CD4 cells of one donor share more sequences than a sample of CD4 and one of
+CD8 cells. Labels for which this does not hold, such as visits, give no finding.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["ClassComparison", "find_swaps"]
 
 _MIN_RATIO = 3.0  # smallest ratio of the similarity to another class to that to the own class
 _LEVEL = 0.01  # level of significance, for all comparisons together
-_LEVEL_OF_COHORT = 0.05  # level of the sign test whether clones go with the class
+_LEVEL_OF_COHORT = 0.05  # level of the sign test whether samples of one class share more than others
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,8 @@ def find_swaps(
     """Return findings about repertoires that are more similar to another class of their donor, and these comparisons.
 
     A repertoire is compared if its donor has another repertoire of the same class and one of another class. There are
-    findings only if a sign test over donors shows that labels go with clones: at least 5 of 5, or 7 of 8 donors.
+    findings only if a sign test over donors shows that samples of one class share more sequences than samples of
+    different classes. With 5 donors it must hold in all of them, with 8 donors in 7.
     """
     profile_of = {profile.repertoire_id: profile for profile in profiles if profile.kept}
     findings: list[Finding] = []

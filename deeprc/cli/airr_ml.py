@@ -93,9 +93,9 @@ def airr_ml(
 ) -> None:
     """Predict with the interface of the AIRR-ML-25 challenge.
 
-    The command trains on one folder, predicts others, and writes three tables: TRAIN_test_predictions.tsv,
-    TRAIN_important_sequences.tsv with the 50,000 sequences that are most associated with the positive label, and
-    TRAIN_evidence.tsv, which says by which method and evidence each of them was chosen.
+    The command trains on one folder, predicts others, and writes three tables. TRAIN_test_predictions.tsv has the
+    predictions. TRAIN_important_sequences.tsv has the 50,000 sequences that are most associated with the positive
+    label. TRAIN_evidence.tsv says by which method and evidence each of them was chosen.
 
     \b
     Example:

@@ -33,14 +33,14 @@ def annotate(table: Path, databases: tuple[str, ...], output: Path, cohort: str 
     """Find the sequences of TABLE that are receptors with a known antigen.
 
     TABLE is a TSV with a column "junction_aa" and, if known, "v_call", such as those of `deeprc attention`,
-    `deeprc clones` and `deeprc quickstart`. The output has five more columns: how well the best entries of the
-    databases match the sequence (exact or one substitution, the same V gene or not), their organism, antigen and
-    epitope, and their number.
+    `deeprc clones` and `deeprc quickstart`. The output has five more columns about the best entries of
+    the databases: how well they match the sequence (exact or one substitution, the same V gene or not), their organism,
+    antigen and epitope, and their number.
 
     A second table, NAME.organisms.tsv, has the number of matches for each organism. With --cohort, it also tests
     whether more sequences match than expected by chance. Chance is measured on clones of the cohort with the same V
-    gene, the same length and the same number of carriers, because public clones match databases more often than other
-    clones, whatever they recognise.
+    gene, length and number of carriers. These must be equal, because public clones match databases more often than
+    other clones, whatever they recognise.
 
     \b
     Example:

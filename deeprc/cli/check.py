@@ -71,14 +71,14 @@ def check(
 ) -> None:
     """List errors and suspicious findings in a cohort: repertoire files with a sheet, or a container.
 
-    The command prints what `deeprc preprocess` would do, how well the label can be predicted without any receptor
-    sequence (from the size of the repertoire, gene usage, file names or other columns), and every finding with its code
-    and advice.
+    The command prints three things: what `deeprc preprocess` would do; how well the label can be predicted without any
+    receptor sequence (from the size of the repertoire, gene usage, file names or other columns); and every finding with
+    its code and advice.
 
-    An error is what `deeprc preprocess` or `deeprc train` would refuse, or what makes results wrong: files that cannot
-    be read, rows without files, mixed chains or species, the same repertoire under two names. A warning may be a
-    mistake, or may be intended: you must decide. A note is for information. All problems are listed, not only the
-    first.
+    An error is what `deeprc preprocess` or `deeprc train` would refuse, or what makes results wrong. Examples are files
+    that cannot be read, rows without files, mixed chains or species, and the same repertoire under two names. A warning
+    may be a mistake, or may be intended: you must decide. A note is for information. All problems are listed, not only
+    the first.
 
     Exit code: 0 without errors, 1 with errors, 2 for wrong usage.
 

@@ -95,9 +95,9 @@ def cv(
 ) -> None:
     """Measure by cross-validation how well a target can be predicted from CONTAINER.
 
-    The command prints the mean AUC of the test folds with its 95% interval. Each fold is the test fold once, and is
-    predicted by an ensemble of runs that were trained on the other folds: folds x members x repeats runs, 20 with the
-    defaults. OUTPUT has the prediction of every repertoire by the ensemble that was not trained on it
+    The command prints the mean AUC of the test folds with its 95% interval. Each fold is the test fold once. An
+    ensemble of runs that were trained on the other folds predicts it. This takes folds x members x repeats runs, 20
+    with the defaults. OUTPUT has the prediction of every repertoire by the ensemble that was not trained on it
     (predictions.tsv), the metrics (metrics.json, folds.tsv), and the number of runs in which the search found each
     motif (motifs.tsv).
 

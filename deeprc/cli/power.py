@@ -152,7 +152,7 @@ def _measure_cohort(
             click.echo(line)
     if output is not None:
         write_curves(output, curves)
-    _say_what_is_written(output)
+    _print_output_folder(output)
 
 
 def _plan_study(given: dict[str, Any], methods: list[str], options: Any, output: str | None, resume: bool) -> None:
@@ -185,8 +185,9 @@ def _plan_study(given: dict[str, Any], methods: list[str], options: Any, output:
         click.echo(line)
     if output is not None:
         write_study(output, result)
-    _say_what_is_written(output)
+    _print_output_folder(output)
 
 
-def _say_what_is_written(output: str | None) -> None:
+def _print_output_folder(output: str | None) -> None:
+    """Say where the tables are, or how to keep them."""
     click.echo("Nothing was written; --output FOLDER keeps the tables." if output is None else f"Wrote {output}")

@@ -46,9 +46,9 @@ def report(
 ) -> None:
     """Write a report of RUN on CONTAINER, of the folder of `deeprc cv`, or of a BENCHMARK, as one HTML file.
 
-    The file opens in any browser, without an internet connection. The report of a run shows how good the network is,
-    warnings, control methods, attention, the sequences and motifs that indicate each class, and the commands that
-    reproduce it; it needs deeprc[interpret]. The report of a cross-validation shows the AUC with its interval, all
+    The file opens in any browser, without an internet connection. The report of a run needs deeprc[interpret]. It
+    shows how good the network is, warnings, control methods, attention, the sequences and motifs that indicate each
+    class, and the commands that reproduce it. The report of a cross-validation shows the AUC with its interval, all
     folds and curves. The report of a benchmark shows all methods in one table, and their curves.
 
     Several runs, or a folder of runs, predict together, as in `deeprc predict`, and get one report.

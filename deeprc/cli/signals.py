@@ -1,10 +1,10 @@
 """Handling of SIGTERM and Ctrl-C: they always end a command, after a clean-up.
 
 A signal becomes an exception, so that every `finally` and `with` cleans up. The exception is raised at the place that
-the process is executing. If this is a callback (`__del__`, a callback of a weak reference or the garbage collector, or
-one that C calls through ctypes), or C code that clears errors, Python discards the exception, and the command would
-continue. So a timer checks repeatedly until the command has ended. If the exception is being handled at this moment,
-the timer lets the clean-up continue. If not, the exception was discarded, and the timer raises it again.
+the process is executing. In two kinds of code, Python discards it, and the command would continue: in callbacks
+(`__del__`, a callback of a weak reference or the garbage collector, or one that C calls through ctypes), and in C code
+that clears errors. So a timer checks repeatedly until the command has ended. If the exception is being handled at this
+moment, the timer lets the clean-up continue. If not, the exception was discarded, and the timer raises it again.
 """
 
 from __future__ import annotations

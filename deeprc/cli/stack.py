@@ -90,12 +90,12 @@ def fit(
 def predict(model: str, container: str, output: str) -> None:
     """Predict the repertoires of CONTAINER with MODEL, a file that `deeprc stack fit` wrote.
 
-    The table has the columns "repertoire_id", "split" ("train" if MODEL was fitted to the repertoire, else "new"),
-    "target", "label", "probability", "positive_class", "log_odds", and for each member "contribution=MEMBER": what it
-    adds to the log-odds of this repertoire. Judge MODEL by new repertoires only.
+    The table has the columns "repertoire_id", "split", "target", "label", "probability", "positive_class", "log_odds",
+    and for each member "contribution=MEMBER": what it adds to the log-odds of this repertoire. "split" is "train" if
+    MODEL was fitted to the repertoire, otherwise "new". Judge MODEL by new repertoires only.
 
-    Unlike `deeprc predict`, it says neither how far a repertoire is from those of training ("shift"), nor which class
-    is predicted ("called_class"): a stack stores no summary of its training repertoires, and no cutoff.
+    Two columns of `deeprc predict` are absent: how far a repertoire is from those of training ("shift"), and the
+    predicted class ("called_class"). A stack stores no summary of its training repertoires, and no cutoff.
 
     \b
     Example:

@@ -120,9 +120,12 @@ def segment_metastable_sizes(weights: Tensor, offsets: Tensor, *, mass: float = 
 def operating_class(size: float, n: float) -> str:
     """Return the operating class of a head from the median size k of its metastable states (paper lines 945-951).
 
-    The head averages a very large number of the n patterns in class "I" (n / 2 < k), a large number in class "II" (n /
-    8 < k ≤ n / 2), a medium number in class "III" (n / 32 < k ≤ n / 8), and a small number, or a single pattern, in
-    class "IV" (k ≤ n / 32).
+    | class | median size | the head averages |
+    |---|---|---|
+    | "I" | n / 2 < k | a very large number of patterns |
+    | "II" | n / 8 < k ≤ n / 2 | a large number |
+    | "III" | n / 32 < k ≤ n / 8 | a medium number |
+    | "IV" | k ≤ n / 32 | a small number, or a single pattern |
 
     Parameters
     ----------

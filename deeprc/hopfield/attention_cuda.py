@@ -7,10 +7,10 @@ rows again. There are no atomic additions, so results are the same in every run,
 on the other sets. Nothing waits for the device, and launches depend on shapes only. So calls can be captured in a CUDA
 graph, after one call with the same shapes, which compiles the kernels.
 
-The rows of a piece follow from the offsets o alone: the pieces of set b have the indices from o[b] // P + b on, where P
-is the number of rows of a piece. This leaves at least n // P + 1 indices for a set of n rows, which is always enough,
-and N // P + B for all sets together. A program whose index belongs to no piece has no rows. In the backward pass, rows
-beyond the last offset count as set B with gradients of 0, so that both gradients are written completely.
+The rows of a piece follow from the offsets o alone. The pieces of set b have the indices from o[b] // P + b on. So a
+set of n rows has at least n // P + 1 indices, which is always enough. All sets together have N // P + B. A program
+whose index belongs to no piece has no rows. In the backward pass, rows beyond the last offset count as set B with
+gradients of 0, so that both gradients are written completely.
 Letters: N patterns of all sets end to end, B sets, H heads, d_v = D dimensions of the values, P rows of a piece.
 """
 

@@ -12,14 +12,12 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import count_genes
 from deeprc.errors import InputError
 from deeprc.interpretation.cohort_maps import map_by_clones, map_by_kmers
-from deeprc.interpretation.figures.classes import choose_drawn_classes, index_drawn_classes
+from deeprc.interpretation.figures.classes import ALL_REPERTOIRES, choose_drawn_classes, index_drawn_classes
 from deeprc.interpretation.figures.cohort import CohortNumbers
 from deeprc.task_labels import encode_labels
 from deeprc.tasks import parse_tasks
 
 __all__ = ["compute_cohort_numbers"]
-
-_EVERY = "all repertoires"
 
 
 def compute_cohort_numbers(
@@ -58,7 +56,7 @@ def compute_cohort_numbers(
 def _index_classes(dataset: RepertoireDataset, target: str | None) -> tuple[list[str], dict[str, int]]:
     """Return the class of each repertoire, and the index of each class in their order."""
     if target is None:
-        return [_EVERY] * len(dataset), {_EVERY: 0}
+        return [ALL_REPERTOIRES] * len(dataset), {ALL_REPERTOIRES: 0}
     tasks = parse_tasks([target], dataset.metadata, source=str(dataset.container.path))
     known = encode_labels(tasks, dataset.metadata)[:, 0]
     if np.isnan(known).all():

@@ -98,9 +98,10 @@ class FalseDiscoveryReference:
 
     Attributes
     ----------
-    is_of_class, is_known, is_held_out
-        Whether each repertoire belongs to the class of the direction, whether it has a label, and whether it has a
-        label and the network has not learned from it or its donor, (B,) each.
+    is_of_class, is_known
+        Whether each repertoire belongs to the class of the direction, and whether it has a label, (B,) each.
+    is_held_out
+        Whether each repertoire has a label and the network has not learned from it or its donor, (B,).
     sizes, donors
         Number of sequences, and index of the donor, of each repertoire, (B,) each.
     """

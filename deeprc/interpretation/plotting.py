@@ -297,27 +297,29 @@ def _draw_curves(request: _Request) -> Figure:
 
 
 @dataclass(frozen=True)
-class _Kind:
+class _FigureKind:
+    """The function that draws a figure, whether it takes the path of a cohort, and the options that it has."""
+
     draw: Callable[[_Request], Figure]
     cohort: Literal["needed", "optional", "unused"]
     options: tuple[str, ...] = ()
 
 
 _KINDS = {
-    "roc": _Kind(_draw_roc, "optional", ("target",)),
-    "precision-recall": _Kind(_draw_precision_recall, "optional", ("target",)),
-    "calibration": _Kind(_draw_calibration, "optional", ("target",)),
-    "regression": _Kind(_draw_regression, "optional", ("target",)),
-    "history": _Kind(_draw_history, "unused"),
-    "metastable": _Kind(_draw_metastable, "needed", ("target", "repertoire")),
-    "attention": _Kind(_draw_attention, "needed", ("target", "repertoire")),
-    "genes": _Kind(_draw_genes, "needed", ("repertoire", "field")),
-    "logos": _Kind(_draw_logos, "needed", ("target", "repertoire", "class")),
-    "kernels": _Kind(_draw_kernels, "needed", ("target", "repertoire", "class")),
-    "sequences": _Kind(_draw_sequences, "needed", ("target", "repertoire", "class")),
-    "curves": _Kind(_draw_curves, "unused", ("target",)),
-    "network": _Kind(_draw_network, "unused"),
-    "cohort": _Kind(_draw_cohort, "unused", ("target",)),
+    "roc": _FigureKind(_draw_roc, "optional", ("target",)),
+    "precision-recall": _FigureKind(_draw_precision_recall, "optional", ("target",)),
+    "calibration": _FigureKind(_draw_calibration, "optional", ("target",)),
+    "regression": _FigureKind(_draw_regression, "optional", ("target",)),
+    "history": _FigureKind(_draw_history, "unused"),
+    "metastable": _FigureKind(_draw_metastable, "needed", ("target", "repertoire")),
+    "attention": _FigureKind(_draw_attention, "needed", ("target", "repertoire")),
+    "genes": _FigureKind(_draw_genes, "needed", ("repertoire", "field")),
+    "logos": _FigureKind(_draw_logos, "needed", ("target", "repertoire", "class_name")),
+    "kernels": _FigureKind(_draw_kernels, "needed", ("target", "repertoire", "class_name")),
+    "sequences": _FigureKind(_draw_sequences, "needed", ("target", "repertoire", "class_name")),
+    "curves": _FigureKind(_draw_curves, "unused", ("target",)),
+    "network": _FigureKind(_draw_network, "unused"),
+    "cohort": _FigureKind(_draw_cohort, "unused", ("target",)),
 }
 
 KINDS = tuple(_KINDS)
@@ -342,8 +344,8 @@ def make_figure(
     source
         Path of the folder, paths of several runs that predict together, or path of the container.
     cohort
-        Path of the container. `roc`, `precision-recall`, `calibration` and `regression` predict it if it is given, and
-        otherwise read the predictions of the run; `history`, `network`, `curves` and `cohort` do not take it; the
+        Path of the container. `history`, `network`, `curves` and `cohort` do not take it. `roc`, `precision-recall`,
+        `calibration` and `regression` predict it if it is given; otherwise they read the predictions of the run. All
         others need it.
     options
         Options of the figure; None: the defaults.
@@ -365,10 +367,9 @@ def make_figure(
     if figure_kind.cohort == "unused" and cohort is not None:
         raise InputError(f"{kind} needs no cohort, found {os.fspath(cohort)}")
     options = options or FigureOptions()
-    given = {"class" if name == "class_name" else name: value for name, value in vars(options).items()}
-    stray = [name for name, value in given.items() if value is not None and name not in figure_kind.options]
-    if stray:
-        raise InputError(f"{kind} has no --{stray[0]}")
+    unused = [name for name, value in vars(options).items() if value is not None and name not in figure_kind.options]
+    if unused:
+        raise InputError(f"{kind} has no `{unused[0]}`")
     return figure_kind.draw(_Request(kind, paths, cohort, options, device))
 
 

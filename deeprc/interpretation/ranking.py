@@ -36,12 +36,14 @@ class Ranking:
     Attributes
     ----------
     by
-        `attention`: the attention logit of the sequence, because a weight depends on the other sequences of its
-        repertoire; `contribution`: the amount that the sequence adds to the output of its repertoire through the
-        attention and all branches; `response`: the output that the network would have if all attention were on the
+        `attention`: the attention logit of the sequence (not the weight, which depends on the other sequences of its
+        repertoire). `contribution`: the amount that the sequence adds to the output of its repertoire through the
+        attention and all branches. `response`: the output that the network would have if all attention were on the
         sequence.
-    output, sign
-        Index of the output, and 1 if sequences that raise it come first, -1 if those that lower it do.
+    output
+        Index of the output.
+    sign
+        1 puts sequences first that raise the output, -1 those that lower it.
 
     Raises
     ------

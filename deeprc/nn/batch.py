@@ -116,8 +116,8 @@ class Collator:
     branches
         Scores of the dataset from the network's branches, which `draw` and `sample` add; None if it has no branches.
     device
-        Device on which batches are made: the CPU, which reads the memory-mapped container, or a device to which all
-        sequences of the container are copied once, see `choose_cache_device`. Sequences of a simulated dataset are made
+        Device on which batches are made; see `choose_cache_device`. The CPU reads the memory-mapped container. To
+        another device, all sequences of the container are copied once. Sequences of a simulated dataset are made
         on the CPU.
 
     Raises

@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from deeprc.datasets.counters import GOLDEN, MIX_1, MIX_2
+from deeprc.datasets.random_numbers import GOLDEN, MIX_1, MIX_2
 from deeprc.nn.features import ABUNDANCE_MODES, AbundanceMode
 from deeprc.nn.sampling import ROUNDING
 from deeprc.nn.sequence_tensors import RepertoireTable, SequenceTensors
@@ -115,7 +115,7 @@ def draw_sequences(
 
 @triton.jit
 def _draw_uniform(key: tl.tensor, counter: tl.tensor) -> tl.tensor:
-    """Return random numbers in [0, 1), float64, as `deeprc.datasets.counters.draw_uniform`; both are uint64."""
+    """Return random numbers in [0, 1), float64, as `deeprc.datasets.random_numbers.draw_uniform`; both are uint64."""
     z = key + (counter + 1) * _GOLDEN
     z = (z ^ (z >> 30)) * _MIX_1
     z = (z ^ (z >> 27)) * _MIX_2

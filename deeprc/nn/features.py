@@ -69,8 +69,8 @@ def compute_abundance_scale(counts: Tensor, mode: AbundanceMode) -> Tensor:
     counts
         Counts of the sequences, (N,) of any integer type; a count of 0 is taken as 1.
     mode
-        `log` is the paper's log(count), which is 0 for a sequence with count 1, so that its residues have no effect;
-        `log1p` is log(1 + count); `none` is 1 for all sequences.
+        `log` is the paper's log(count). It is 0 for a sequence with count 1, so its residues have no effect. `log1p` is
+        log(1 + count). `none` is 1 for all sequences.
     """
     if mode == "none":
         return torch.ones(len(counts), device=counts.device)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deeprc.compilation import njit
-from deeprc.datasets.counters import GOLDEN, MIX_1, MIX_2, draw_uniform
+from deeprc.datasets.random_numbers import GOLDEN, MIX_1, MIX_2, draw_uniform
 from deeprc.hopfield.segments import index_segments
 
 __all__ = ["COMPILED_CODE", "ROUNDING", "RowDraw", "draw_rows", "select_top_rows"]

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.typing import NDArray
 from scipy.stats import entropy
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
 
 from deeprc.baselines.controls import SIZE_FEATURES, RepertoireSize, VGeneUsage, compute_size_features
+from deeprc.baselines.elastic_net import Solution
+from deeprc.baselines.gene_usage import GeneUsageFeatures, compute_centred_log_ratios, count_named_genes
+from deeprc.baselines.linear import LinearClassifier
 from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
@@ -111,3 +118,33 @@ def test_controls_do_not_read_sequences(tmp_path: Path) -> None:
     for model in (RepertoireSize(), VGeneUsage()):
         scores = model.fit(one, y).decision_function(one)
         assert np.allclose(scores, model.decision_function(open_dataset(other)), rtol=1e-12)
+
+
+class DiscriminantAnalysis(GeneUsageFeatures, LinearClassifier):
+    """The example of a new method: its path is a generator, which runs when its solutions are asked for."""
+
+    path_parameter = "shrinkage"
+
+    def __init__(self, *, genes: str = "v_call", shrinkage: float = 0.5) -> None:
+        self.genes = genes
+        self.shrinkage = shrinkage
+
+    def _fit_path(self, X: RepertoireDataset, labels: NDArray[Any], values: Sequence[Any]) -> Iterator[Solution]:
+        features = self._compute_features(X)
+        for value in values:
+            model = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=value).fit(features, labels)
+            yield Solution(np.arange(features.shape[1]), model.coef_[0], float(model.intercept_[0]))
+
+
+def test_a_linear_method_of_ones_own_needs_only_its_path(tmp_path: Path) -> None:
+    dataset = make(tmp_path / "c.h5")
+    status = dataset.metadata["status"]
+    names = ["TRBV1", "TRBV2"]
+    features = compute_centred_log_ratios(count_named_genes(dataset, "v_call", names))
+    path = DiscriminantAnalysis().decision_path(dataset, status, dataset, [0.1, 0.9])
+    for shrinkage, scores in zip((0.1, 0.9), path, strict=True):
+        model = DiscriminantAnalysis(shrinkage=shrinkage).fit(dataset, status)
+        assert model.v_names_.tolist() == names
+        expected = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage).fit(features, status)
+        np.testing.assert_allclose(scores, expected.decision_function(features), rtol=1e-9)
+        np.testing.assert_array_equal(model.decision_function(dataset), scores)

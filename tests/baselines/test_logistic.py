@@ -8,7 +8,7 @@ import torch
 from sklearn.linear_model import LogisticRegression as ScikitLearns
 from sklearn.metrics import roc_auc_score
 
-from deeprc.baselines.adam import AdamSettings, AdamState, draw_batches, train
+from deeprc.baselines.adam import AdamSettings, AdamState, draw_batches, make_updates
 from deeprc.baselines.logistic import AdamLogisticRegression, LogisticRegression
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import compute_kmer_frequencies
@@ -29,7 +29,7 @@ def test_adam_makes_the_steps_of_torch(n_columns: int, batch_size: int) -> None:
     matrix, positive = rng.random((12, n_columns)), rng.random(12) > 0.5
     batches = draw_batches(12, batch_size, 50, seed=3)
     state = AdamState(n_columns, np.float64)
-    train(state, matrix, positive, batches, AdamSettings(0.02, l1=1e-3, l2=1e-2))
+    make_updates(state, matrix, positive, batches, AdamSettings(0.02, l1=1e-3, l2=1e-2))
     weight, bias = torch.zeros(n_columns, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
     parameters = [each.requires_grad_() for each in (weight, bias)]
     optimiser = torch.optim.Adam(parameters, lr=0.02)
@@ -50,9 +50,9 @@ def test_adam_goes_on_where_it_stopped() -> None:
     matrix, positive, batches = rng.random((10, 6)), np.arange(10) % 2 == 0, draw_batches(10, 3, 40, seed=0)
     whole, parts = AdamState(6), AdamState(6)
     settings = AdamSettings(learning_rate=0.01, l1=0.0, l2=1e-3)
-    train(whole, matrix, positive, batches, settings)
+    make_updates(whole, matrix, positive, batches, settings)
     for part in (batches[:13], batches[13:]):
-        train(parts, matrix, positive, part, settings)
+        make_updates(parts, matrix, positive, part, settings)
     assert np.array_equal(whole.values, parts.values)
 
 

@@ -12,7 +12,7 @@ from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.joining import join
-from deeprc.datasets.known_repertoires import KnownRepertoires, distinguish_repertoires, identify_repertoires
+from deeprc.datasets.known_repertoires import KnownRepertoires, identify_repertoires, make_content_keys
 from deeprc.datasets.sequences import Sequences
 from tests.toys.gene_repertoires import write_genes
 
@@ -83,5 +83,5 @@ def test_identities_of_an_older_version_have_no_genes(cohort: RepertoireDataset)
 def test_genes_distinguish_only_what_is_equal_otherwise(cohort: RepertoireDataset) -> None:
     plain = [repertoire.digest() for repertoire in cohort]
     assert plain[0] == plain[1]
-    assert distinguish_repertoires(cohort) == [*identify_repertoires(cohort)[:2], *plain[2:]]
-    assert distinguish_repertoires(cohort[1:]) == plain[1:]
+    assert make_content_keys(cohort) == [*identify_repertoires(cohort)[:2], *plain[2:]]
+    assert make_content_keys(cohort[1:]) == plain[1:]

@@ -471,7 +471,7 @@ def test_a_line_longer_than_csv_allows(tmp_path, write_table):
 
 def test_a_file_that_changes_while_it_is_read(cohort, monkeypatch):
     times = iter(range(100))
-    monkeypatch.setattr(file_reading.FileToRead, "key", lambda self: str(next(times)))
+    monkeypatch.setattr(file_reading.FileToRead, "compute_key", lambda self: str(next(times)))
     assert fails(cohort) == f"all 3 files: changed while it was read (first: {cohort}/files/c.tsv.gz)"
 
 
@@ -935,7 +935,7 @@ def test_an_error_of_the_disk_is_the_files(cohort, monkeypatch):
     def failing(self):
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(file_reading.FileToRead, "key", failing)
+    monkeypatch.setattr(file_reading.FileToRead, "compute_key", failing)
     assert fails(cohort) == f"all 3 files: cannot be read: Input/output error (first: {cohort}/files/c.tsv.gz)"
 
 

@@ -32,7 +32,7 @@ from deeprc.interpretation.figures import (
 )
 from deeprc.interpretation.figures.attended import compute_attention_bands
 from deeprc.interpretation.figures.classes import MOST_CLASSES, choose_drawn_classes, index_classes, index_drawn_classes
-from deeprc.interpretation.figures.parts import choose_class_styles, make_panel, set_count_ticks, spread_points
+from deeprc.interpretation.figures.elements import choose_class_styles, make_panel, set_count_ticks, spread_points
 from deeprc.tasks import Task
 from deeprc.training.history import find_kept_weights
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from deeprc.drawing import INK, require_matplotlib, shorten_name
-from deeprc.interpretation.figures.parts import draw_grid, draw_legend_below, get_class_colour, make_panel
+from deeprc.interpretation.figures.elements import draw_grid, draw_legend_below, get_class_colour, make_panel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from deeprc.drawing import INK, MUTED, require_matplotlib
 from deeprc.errors import InputError
-from deeprc.interpretation.figures.parts import (
+from deeprc.interpretation.figures.elements import (
     choose_class_styles,
     draw_grid,
     draw_legend_below,

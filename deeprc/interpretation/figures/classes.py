@@ -12,12 +12,20 @@ from numpy.typing import NDArray
 
 from deeprc.tasks import Task
 
-__all__ = ["MOST_CLASSES", "choose_drawn_classes", "format_class_names", "index_classes", "index_drawn_classes"]
+__all__ = [
+    "ALL_REPERTOIRES",
+    "MOST_CLASSES",
+    "choose_drawn_classes",
+    "format_class_names",
+    "index_classes",
+    "index_drawn_classes",
+]
 
 MOST_CLASSES = 6
 """Largest number of classes in a figure. If there are more, all repertoires are drawn as one class."""
 
-_EVERY = "all repertoires"
+ALL_REPERTOIRES = "all repertoires"
+"""Name of the only class in a figure that does not divide the repertoires into classes."""
 
 
 def format_class_names(task: Task, labels: NDArray[np.float64]) -> list[str]:
@@ -51,7 +59,7 @@ def index_drawn_classes(tasks: Sequence[Task], task: Task, labels: NDArray[np.fl
         Labels of the repertoires, (B,).
     """
     colours = list(index_classes(tasks)[task.name].values())
-    return {name: colours[number] for name, number in _assign_drawn_classes(task, labels) if name != _EVERY}
+    return {name: colours[number] for name, number in _assign_drawn_classes(task, labels) if name != ALL_REPERTOIRES}
 
 
 def choose_drawn_classes(task: Task, ids: Sequence[str], labels: NDArray[np.float64]) -> dict[str, str]:
@@ -83,5 +91,5 @@ def _assign_drawn_classes(task: Task, labels: NDArray[np.float64]) -> list[tuple
         halves = (f"{task.column} up to {middle:g}", f"{task.column} above {middle:g}")
         texts = [halves[int(above)] if is_known else "" for above, is_known in zip(numbers, known, strict=True)]
     if not 1 <= len({text for text in texts if text}) <= MOST_CLASSES:
-        return [(_EVERY, 0)] * len(labels)
+        return [(ALL_REPERTOIRES, 0)] * len(labels)
     return list(zip(texts, numbers.astype(int).tolist(), strict=True))

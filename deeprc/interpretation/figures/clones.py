@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from deeprc.drawing import CLASS_COLOURS, INK, MUTED, require_matplotlib, shorten_name
-from deeprc.interpretation.figures.parts import draw_legend_below, escape_legend_text, make_panel
+from deeprc.interpretation.figures.elements import draw_legend_below, escape_legend_text, make_panel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.drawing import INK, MUTED, require_matplotlib, shorten_name
-from deeprc.interpretation.figures.parts import (
+from deeprc.interpretation.figures.elements import (
     choose_class_styles,
     draw_grid,
     escape_legend_text,

@@ -20,7 +20,7 @@ from deeprc.evaluation.auc_intervals import compute_fold_aucs_interval
 from deeprc.evaluation.curves import compute_precision_recall_corners, compute_roc_corners
 from deeprc.evaluation.reliability import compute_calibration_bins
 from deeprc.evaluation.splits import HELD_OUT
-from deeprc.interpretation.figures.parts import (
+from deeprc.interpretation.figures.elements import (
     draw_diagonal,
     draw_grid,
     draw_legend_below,

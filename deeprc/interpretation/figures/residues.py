@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.drawing import COLOURS, INK, MUTED, require_matplotlib, shorten_name
 from deeprc.errors import InputError
-from deeprc.interpretation.figures.parts import draw_grid, fix_ticks, get_class_colour, make_panel
+from deeprc.interpretation.figures.elements import draw_grid, fix_ticks, get_class_colour, make_panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from deeprc.drawing import INK, MUTED, require_matplotlib
-from deeprc.interpretation.figures.parts import draw_grid, draw_legend_below, fix_ticks, make_panel
+from deeprc.interpretation.figures.elements import draw_grid, draw_legend_below, fix_ticks, make_panel
 from deeprc.training.history import WHOLE_VALIDATION_PREFIXES, find_kept_weights
 
 if TYPE_CHECKING:

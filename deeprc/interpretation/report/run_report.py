@@ -89,7 +89,7 @@ _CONTENTS = [
     ("reproduce", "To reproduce"),
 ]
 
-_FOR_NUMBERS = {"sequences": "Which sequences contribute most to which direction?"}
+_HEADINGS_FOR_NUMBERS = {"sequences": "Which sequences contribute most to which direction?"}
 """Headings of a run that predicts only numbers."""
 
 _logger = logging.getLogger(__name__)
@@ -246,7 +246,7 @@ def _make_content(results: _ReportResults) -> dict[str, Any]:
     performance, checks, dataset = results.performance, results.checks, results.dataset
     witnesses = _make_witness_table(results.survey)
     branch_features = results.predictor.model.branch_features
-    is_there = {
+    is_shown = {  # sections that not every report has
         "witnesses": witnesses is not None,
         "branches": bool(branch_features),
         "antigens": bool(results.antigens),
@@ -257,9 +257,9 @@ def _make_content(results: _ReportResults) -> dict[str, Any]:
         "which receptor sequences.",
         "date": format_today(),
         "contents": [
-            (name, _FOR_NUMBERS.get(name, heading) if not performance.contrasts else heading)
+            (name, _HEADINGS_FOR_NUMBERS.get(name, heading) if not performance.contrasts else heading)
             for name, heading in _CONTENTS
-            if is_there.get(name, True)
+            if is_shown.get(name, True)
         ],
         "cautions": results.cautions,
         "several": len(results.predictor.model.members) > 1,

@@ -1,8 +1,8 @@
 """The motif convolution as a sum of table rows, compiled for the CPU with numba; see `tables` for the formula.
 
-No one-hot tensor is built. `TILE` kernels are computed at a time: a tile's table of K x 20 rows fits into the fastest
-cache, and the sums, maxima and best windows of its kernels into vector registers. Results do not depend on the number
-of threads: sums run over a fixed number of blocks in a fixed order.
+No one-hot tensor is built. `TILE` kernels are computed at a time. Their table of K x 20 rows fits into the fastest
+cache, and their sums, maxima and best windows fit into vector registers. Results do not depend on the number of
+threads, because sums run over a fixed number of blocks in a fixed order.
 Letters: N sequences, L positions, K kernel width, D kernels, R residues.
 """
 

@@ -1,7 +1,7 @@
 """The motif convolution as a sum of table rows, compiled for CUDA with Triton; see `tables` for the formula.
 
-No one-hot tensor is built. A Triton program computes a few sequences and a tile of kernels; its part of the residue
-table stays in the L1 cache, and its sums, maxima and best windows in registers. The host never waits for the device,
+No one-hot tensor is built. A Triton program computes a few sequences and a tile of kernels. Its part of the residue
+table stays in the L1 cache; its sums, maxima and best windows stay in registers. The host never waits for the device,
 and the launched programs depend on shapes only. So calls can be captured in a CUDA graph (after one call with the same
 shapes, which compiles the programs and builds the positional features of the tables).
 Letters: N sequences, L positions, K kernel width, D kernels, R residues. `padded_D` is D padded to whole tiles.

@@ -3,9 +3,11 @@
 pre-activation(p, d) = bias[d] + position_scale * positions[L, p, d]
                        + residue_scale * sum_j residues[j, residue[p + j], d]
 
-The residue table has the weights of the residues. The part of the positional features depends on the length L of a
-sequence and the start p of a window only, so it is a table, too, the position table. Its rows are the windows of all
-lengths: those of length L begin at row L (L - 1) / 2. Letters: L length of a sequence, K kernel width, D kernels.
+The residue table has the weights of the residues. The term of the positional features depends only on the length L of
+a sequence and the start p of a window. So it is read from a table, too, the position table. It has one row for each
+window of each length: those of length L begin at row L (L - 1) / 2.
+
+Letters: L length of a sequence, K kernel width, D kernels.
 """
 
 from __future__ import annotations
@@ -37,8 +39,10 @@ def find_rows_in_use(lengths: Tensor, max_length: int) -> tuple[Tensor, Tensor]:
 
     Returns
     -------
-    The rows in use, (n,) int64, as indices in the whole position table; and for each length, the index of its first row
-    among these n rows, (max_length + 1,) int64.
+    rows
+        Indices of the rows in use in the whole position table, (n,) int64.
+    starts
+        Index among these n rows at which the rows of each length begin, (max_length + 1,) int64.
     """
     present = torch.ones(max_length + 1, dtype=torch.bool)
     if max_length > _SHORT_LENGTH:

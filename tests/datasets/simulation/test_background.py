@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets, decode_many
-from deeprc.datasets.counters import derive_key
+from deeprc.datasets.random_numbers import derive_key
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.background import RESIDUE_WEIGHTS, IndependentBackground
 from deeprc.errors import InputError

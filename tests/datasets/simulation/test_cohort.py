@@ -9,7 +9,7 @@ from deeprc.datasets.simulation.background import Background, IndependentBackgro
 from deeprc.datasets.simulation.cohort import Batch, Cohort, Counts, GeneShift, Sizes
 from deeprc.datasets.simulation.germline import GermlineBackground
 from deeprc.datasets.simulation.motif import Motif
-from deeprc.datasets.simulation.signal import MotifSignal
+from deeprc.datasets.simulation.motif_signal import MotifSignal
 from deeprc.errors import InputError
 
 WHW = (MotifSignal((Motif("WHW"),), 0.1),)

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets, decode_many
-from deeprc.datasets.counters import derive_key
+from deeprc.datasets.random_numbers import derive_key
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.germline import GermlineBackground
 from deeprc.errors import InputError

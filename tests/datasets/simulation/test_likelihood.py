@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
@@ -285,6 +286,18 @@ def test_a_dataset_with_other_parts_has_other_scores(monkeypatch: pytest.MonkeyP
 def test_recipes_whose_ratio_cannot_be_computed_are_refused(options: dict[str, object], reason: str) -> None:
     cohort = Cohort(4, Sizes(50), GermlineBackground(), **options)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=reason):
+        RecipeLikelihood(cohort)
+
+
+def test_a_new_kind_of_signal_is_refused_until_its_likelihood_is_written() -> None:
+    @dataclass(frozen=True)
+    class NewSignal:
+        status: str = "positive"
+        prevalence: float = 1.0
+        name: str = "new"
+
+    cohort = Cohort(4, Sizes(50), signals=(MotifSignal((Motif("SFE"),), 0.1), NewSignal()))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="signal 'new': no likelihood is known for a NewSignal"):
         RecipeLikelihood(cohort)
 
 

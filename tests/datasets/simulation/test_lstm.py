@@ -18,8 +18,8 @@ from safetensors.numpy import save_file
 from scipy import stats
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets, decode_many
-from deeprc.datasets.counters import derive_key, draw_uniforms, draw_words
-from deeprc.datasets.simulation import lstm_kernel
+from deeprc.datasets.random_numbers import derive_key, draw_uniforms, draw_words
+from deeprc.datasets.simulation import lstm_loops
 from deeprc.datasets.simulation.lstm import LstmBackground, _arrange_weights
 from deeprc.datasets.simulation.lstm_model import BOUNDARY, MAX_LENGTH, LstmModel, load_model, save_model
 from deeprc.datasets.simulation.lstm_training import NextResidue, train_lstm
@@ -61,10 +61,10 @@ def background(tmp_path_factory) -> LstmBackground:
 def weights_by_step(model: LstmModel, tokens: np.ndarray) -> np.ndarray:
     """Return the cumulated weights, (n, T), that the compiled code has after each of n tokens."""
     states, cells = np.zeros((2, 1, model.hidden), f32)
-    cumulated = np.zeros((1, lstm_kernel.LOGITS), f32)
+    cumulated = np.zeros((1, lstm_loops.LOGITS), f32)
     steps = []
     for token in tokens:
-        lstm_kernel.advance(_arrange_weights(model), np.array([token]), states, cells, cumulated)
+        lstm_loops.advance(_arrange_weights(model), np.array([token]), states, cells, cumulated)
         steps.append(cumulated[0, : BOUNDARY + 1].copy())
     return np.stack(steps)
 
@@ -92,7 +92,7 @@ def map_scalars(function):
 def test_the_bits_are_those_of_numpys_float32_one_rounded_operation_after_the_other():
     model = random_model(16)
     weights, H = _arrange_weights(model), 16
-    tanh, exp = map_scalars(lstm_kernel._tanh.py_func), map_scalars(lstm_kernel._exp.py_func)
+    tanh, exp = map_scalars(lstm_loops._tanh.py_func), map_scalars(lstm_loops._exp.py_func)
     recurrent = weights.recurrent.transpose(1, 0, 2).reshape(H, 4 * H)
     outputs = weights.outputs.transpose(1, 0, 2).reshape(H, -1)
     state, cell = np.zeros((2, H), f32)
@@ -119,12 +119,12 @@ def test_the_bits_are_those_of_numpys_float32_one_rounded_operation_after_the_ot
 
 def test_exponential_and_tangent_are_accurate():
     x = np.linspace(-20, 20, 4001, dtype=f32)
-    tanh = map_scalars(lstm_kernel._tanh.py_func)(x)
+    tanh = map_scalars(lstm_loops._tanh.py_func)(x)
     np.testing.assert_allclose(tanh, np.tanh(x.astype(np.float64)), rtol=3e-7, atol=0)
     x = np.linspace(-80, 0, 4001, dtype=f32)
-    exp = map_scalars(lstm_kernel._exp.py_func)(x)
+    exp = map_scalars(lstm_loops._exp.py_func)(x)
     np.testing.assert_allclose(exp, np.exp(x.astype(np.float64)), rtol=3e-7, atol=0)
-    assert lstm_kernel._exp.py_func(f32(-1000)) == exp[0]
+    assert lstm_loops._exp.py_func(f32(-1000)) == exp[0]
 
 
 def test_a_sequence_depends_on_its_key_and_row_alone(background):

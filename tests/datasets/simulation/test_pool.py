@@ -13,7 +13,7 @@ from scipy import stats
 from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets, decode_many, encode_many
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
-from deeprc.datasets.counters import derive_key
+from deeprc.datasets.random_numbers import derive_key
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.pool import SequencePool
 from deeprc.datasets.simulation.source import read_source

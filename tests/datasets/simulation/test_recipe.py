@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 import yaml
 
+from deeprc.datasets import provenance
 from deeprc.datasets.simulation.background import IndependentBackground
 from deeprc.datasets.simulation.cohort import Batch, Cohort, Counts, GeneShift, Sizes
 from deeprc.datasets.simulation.germline import GermlineBackground
 from deeprc.datasets.simulation.lstm import LstmBackground
 from deeprc.datasets.simulation.lstm_model import SHIPPED
 from deeprc.datasets.simulation.motif import Motif
+from deeprc.datasets.simulation.motif_signal import MotifSignal
 from deeprc.datasets.simulation.pool import SequencePool
-from deeprc.datasets.simulation.recipe import cohort_from_mapping, list_recipes, load_recipe
-from deeprc.datasets.simulation.signal import MotifSignal
+from deeprc.datasets.simulation.recipe import SIGNALS, cohort_from_mapping, list_recipes, load_recipe
 from deeprc.errors import InputError
 
 # The paper's tables on lines 9294-9298 and 8832-8842.
@@ -331,3 +332,11 @@ def test_the_mapping_holds_defaults_too() -> None:
     assert mapping["background"]["weights"]["C"] == 4536
     assert mapping["signals"][0]["motifs"][0]["deletion_probability"] == 0.5
     assert cohort_from_mapping(mapping) == load("simulated-4", scale=0.01)
+
+
+def test_every_kind_of_signal_can_be_read_from_a_container_and_is_documented() -> None:
+    assert provenance._SIGNALS.keys() == SIGNALS.keys()
+    document = Path(__file__).parents[3] / "docs" / "simulation.md"
+    table = document.read_text(encoding="utf-8").split("| `kind` | signal | class |")[1].split("\n\n")[0]
+    documented = re.findall(r"^\| `(\w+)`.*\| `(\w+)` \|$", table, re.MULTILINE)
+    assert documented == [(kind, signal.__name__) for kind, signal in SIGNALS.items()]

@@ -1,40 +1,22 @@
-"""Signals: motifs that the sequences of some repertoires carry."""
+"""Signals of motifs: short patterns that some sequences of one class carry."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from deeprc.datasets.simulation.imgt import list_imgt_positions
 from deeprc.datasets.simulation.motif import Motif
-from deeprc.documents import CONTROL_CHARACTERS
-from deeprc.errors import InputError, quote
+from deeprc.datasets.simulation.signal_checks import check_share
+from deeprc.errors import InputError
 
-__all__ = ["LONGEST", "MotifSignal", "check_names", "check_share"]
+__all__ = ["LONGEST", "MotifSignal"]
 
 LONGEST = 256
 """Largest length of a junction with named IMGT positions."""
 
 _ROUNDING = 1e-9
-
-
-def check_share(signal: str, name: str, value: float) -> None:
-    """Raise InputError unless a value of the signal with this name lies between 0 and 1."""
-    if not 0 <= value <= 1:
-        raise InputError(f"signal {signal!r}: {name}: expected 0 to 1, found {value}")
-
-
-def check_names(cohort: str, signals: Sequence[str]) -> None:
-    """Raise InputError if a container cannot hold the name of a cohort or of a signal, or if two signals have one name.
-
-    Columns of the container have the names of signals.
-    """
-    for key, name in (("name", cohort), *(("signals: name", signal) for signal in signals)):
-        if CONTROL_CHARACTERS.search(name) or name != name.encode(errors="replace").decode():
-            raise InputError(f"{key}: expected text without control characters, found {quote(name)}")
-    if len(set(signals)) < len(signals):
-        raise InputError("signals: expected a different name for each")
 
 
 @dataclass(frozen=True)
@@ -54,9 +36,9 @@ class MotifSignal:
         centre. `imgt`: an IMGT position of the junction, drawn by `imgt_positions`; the conserved residues at the ends
         are never changed.
     imgt_positions
-        Probability of each IMGT position of the motif's first residue. With the probability that is missing to 1, and
-        if the motif does not fit at the position that was drawn, one of the other positions is taken; all are equally
-        likely.
+        Probability of each IMGT position of the motif's first residue. If the probabilities sum to less than 1, the
+        rest is the probability of the other positions, which are equally likely. These are also used if the motif does
+        not fit at the position that was drawn.
     status, prevalence
         Class whose repertoires carry the signal, and share of its repertoires that do.
     name

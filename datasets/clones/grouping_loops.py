@@ -148,8 +148,8 @@ def group_keys(
 ) -> tuple[int, int]:
     """Write the clones of sorted keys; return the number of shared clones, and of the carriers of all of them.
 
-    Different sequences may have one hash. So the first key of a hash begins a clone, to which the keys of equal
-    sequences belong; the first of the other keys begins the next clone, and so on.
+    Different sequences may have one hash. So the first key of a hash begins a clone, which gets all keys of equal
+    sequences. The first of the remaining keys begins the next clone, and so on.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Parts that several figures use: panels, legends, ticks, and styles of classes."""
+"""Elements that several figures use: panels, legends, ticks, and styles of classes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Counter-based random numbers: each is a function of a key and a counter, not of the numbers drawn before it.
 
 A number is the hash of a key and a counter by splitmix64 (Steele et al. 2014), which passes the usual test batteries. A
-key is made of a seed and of the purpose (the repertoire, the stream). So any number can be drawn alone, in any order
-and on any number of threads, and is always the same.
+key is derived from a seed and from the purpose of the numbers, such as a repertoire and a stream. So any number can be
+drawn alone, in any order and on any number of threads, and is always the same.
 """
 
 from __future__ import annotations

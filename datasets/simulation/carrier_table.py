@@ -23,7 +23,7 @@ from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.background import Background
 from deeprc.datasets.simulation.clone_signal import MAX_CLONES
 from deeprc.datasets.simulation.cohort_settings import MAX_SEQUENCES
-from deeprc.datasets.simulation.signal import check_share
+from deeprc.datasets.simulation.signal_checks import check_share
 from deeprc.documents import abbreviate
 from deeprc.errors import InputError, describe_missing_column
 

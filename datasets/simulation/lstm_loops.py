@@ -1,9 +1,14 @@
 """The LSTM's recurrence as compiled code whose results are the same bits everywhere.
 
-A sequence depends on the weights, its key and its row alone: every sum has one order, nothing is contracted or
-reassociated (no fastmath), and the exponential and the hyperbolic tangent are made of additions, multiplications and
-divisions in float32, which IEEE 754 defines to the last bit; no mathematical library is called. So the result depends
-neither on the number of threads, nor on the other sequences of a batch, nor on the width of the processor's vectors.
+A sequence depends on the weights, its key and its row alone. Three rules ensure this:
+
+- every sum has one order, and nothing is contracted or reassociated (no fastmath);
+- the exponential and the hyperbolic tangent consist of additions, multiplications and divisions in float32, which
+  IEEE 754 defines to the last bit;
+- no mathematical library is called.
+
+So the result depends neither on the number of threads, nor on the other sequences of a batch, nor on the width of the
+processor's vectors.
 
 Letters: n sequences, S lanes (sequences that are written side by side), H units, T tokens, P prefixes in the tree.
 """
@@ -17,7 +22,7 @@ from numba import uint64
 from numpy.typing import NDArray
 
 from deeprc.compilation import njit
-from deeprc.datasets.counters import draw_word
+from deeprc.datasets.random_numbers import draw_word
 from deeprc.datasets.simulation.lstm_model import BOUNDARY, MAX_LENGTH
 from deeprc.datasets.simulation.lstm_product import TILE_LANES, add_product
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, decode_many, encode_many
-from deeprc.datasets.counters import derive_key
+from deeprc.datasets.random_numbers import derive_key
 from deeprc.datasets.simulation.imgt import find_imgt_index
 from deeprc.datasets.simulation.implanter import Implanter, Implants
 from deeprc.datasets.simulation.motif import Motif
-from deeprc.datasets.simulation.signal import MotifSignal
+from deeprc.datasets.simulation.motif_signal import MotifSignal
 from deeprc.errors import InputError
 
 IMGT = {"107": 0.3, "109": 0.35, "114": 0.2}  # the paper's

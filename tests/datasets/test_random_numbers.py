@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from deeprc.datasets.counters import derive_key, draw_uniforms, draw_word, draw_words
+from deeprc.datasets.random_numbers import derive_key, draw_uniforms, draw_word, draw_words
 
 # The first numbers of the published splitmix64 for the seed 1234567.
 PUBLISHED = [
