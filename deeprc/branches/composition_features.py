@@ -22,8 +22,8 @@ kinds can be mixed, and C has about the same meaning for each mixture.
   deviation, a gene that is hardly seen in training would have huge values in new repertoires. Unknown counts: as
   abundances.
 - Gene residues are the features of `deeprc.branches.residues`, with one common scale. Residues are their sums over the
-  V genes, also with one common scale, and the length is their sum. So a difference that all V genes share has a smaller
-  penalty.
+  V genes, each divided by its standard deviation, and the length is the sum of all. So a difference that all V genes
+  share has a smaller penalty.
 
 Letters: B repertoires, M 4-mers, G genes, Q features of abundances, E 3-mers, F residues at positions.
 """

@@ -27,6 +27,7 @@ __all__ = ["KmerFeatures", "OverdispersedKmers", "ResidueFeatures", "ScaledFeatu
 _N_LETTERS = len(AMINO_ACIDS)
 _MIN_Z_SCORE = 3.0  # smallest z-score of the variance of an overdispersed k-mer; chosen in docs/experiments.md
 _MAX_OVERDISPERSED = 2000  # in large repertoires nearly all k-mers are, and a lasso of all would take a minute
+_MIN_SPREAD = 0.01  # smallest standard deviation of a residue at a position, relative to their root mean square
 _DECIMALS = 10  # the sum of features that are 0 but for rounding is exactly 0
 
 
@@ -105,6 +106,16 @@ class KmerFeatures:
         return total
 
 
+def _drop_rare(table: Floats) -> Floats:
+    """Return features, (B, F), where those that hardly vary, compared with the others, are 0.
+
+    They are residues that are hardly seen in training. Divided by their own standard deviation, they could have huge
+    values in new repertoires.
+    """
+    spread = table.std(axis=0)
+    return np.asarray(np.where(spread >= _MIN_SPREAD * np.sqrt(np.mean(spread**2)), table, 0.0))
+
+
 class OverdispersedKmers:
     """The frequencies of F overdispersed 3-mers, in the form of inner products between repertoires.
 
@@ -180,15 +191,12 @@ class ResidueFeatures:
     """
 
     def __init__(self, table: Floats, weights: Floats) -> None:
-        of_all_genes = table.reshape(len(table), -1, N_PLACED_RESIDUES).sum(axis=1)
-        tables: dict[ModelKind, Floats] = {
-            "length": of_all_genes.sum(axis=1, keepdims=True),
-            "residues": of_all_genes,
-            "gene_residues": table,
-        }
-        self._by_kind = {
-            kind: ScaledFeatures(np.round(of_kind, _DECIMALS), weights, scale="common")
-            for kind, of_kind in tables.items()
+        of_all_genes = np.round(table.reshape(len(table), -1, N_PLACED_RESIDUES).sum(axis=1), _DECIMALS)
+        length = np.round(of_all_genes.sum(axis=1, keepdims=True), _DECIMALS)
+        self._by_kind: dict[ModelKind, ScaledFeatures] = {
+            "length": ScaledFeatures(length, weights, scale="standard"),
+            "residues": ScaledFeatures(_drop_rare(of_all_genes), weights, scale="standard"),
+            "gene_residues": ScaledFeatures(table, weights, scale="common"),
         }
         self.centre = self._by_kind["gene_residues"].centre
         self.products = {kind: part.products for kind, part in self._by_kind.items() if part.products is not None}
