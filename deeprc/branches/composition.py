@@ -3,8 +3,8 @@
 The features x of a repertoire are the mean number of times that each 4-mer occurs in a sequence, the centred log-ratios
 of V and J gene usage (as `VGeneUsage`), how diverse the counts are (`compute_abundance_features`), which 3-mers and
 genes expanded clones have (`deeprc.branches.expansion`), and which residues are at each position of the junctions,
-compared with what their genes let expect (`deeprc.branches.residues`). With the mean x of the training repertoires, the
-score is
+compared with what their genes let expect (`deeprc.branches.residues`), and which V genes and J genes are used together
+(`deeprc.branches.gene_pairs`). With the mean x of the training repertoires, the score is
 
     n / (n + m) * weights . (x - mean),
 
@@ -22,33 +22,33 @@ residues at positions.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from deeprc.arrays import Floats
-from deeprc.branches.abundances import compute_abundance_features, name_abundance_features
-from deeprc.branches.composition_description import parse_composition_description
+from deeprc.branches.abundances import name_abundance_features
+from deeprc.branches.composition_description import GENE_BUFFERS, parse_composition_description
 from deeprc.branches.composition_loops import (
     N_KMERS,
-    ExpansionTerms,
-    FrequencyTerms,
     K,
     add_expansion_terms,
     write_frequency_terms,
 )
-from deeprc.branches.expansion import N_EXPANSION_KMERS, compute_expansion_scores, has_known_expansion
-from deeprc.branches.gene_shares import share_gene_scores
-from deeprc.branches.genes import get_known_genes
+from deeprc.branches.composition_terms import (
+    compute_expansion_terms,
+    compute_frequency_terms,
+    compute_residue_terms,
+    score_gene_pairs,
+)
+from deeprc.branches.expansion import N_EXPANSION_KMERS, has_known_expansion
 from deeprc.branches.linear_function import KIND_NAMES, LinearFunction, name_kind
 from deeprc.branches.residues import (
     N_PLACED_RESIDUES,
     ExpectedResidues,
-    ResidueTerms,
     add_residue_terms,
-    index_genes,
 )
 from deeprc.compilation import run_in_blocks
 from deeprc.datasets.clones.families import compute_family_weights
@@ -57,27 +57,9 @@ from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.errors import InputError
 from deeprc.nn.branches import Branch, to_array
 
-__all__ = ["NOISE_SEQUENCES", "CompositionBranch", "K"]
-
-NOISE_SEQUENCES = 1000
-"""Number of sequences, m, at which the score of a repertoire is halved."""
+__all__ = ["CompositionBranch", "K"]
 
 _BLOCK = 65_536  # number of sequences that one thread reads at a time
-
-
-class _GeneBuffers(NamedTuple):
-    """The names of the buffers of one field of genes."""
-
-    weights: str
-    centre: str
-    expansion_weights: str
-    residues: str
-
-
-_GENE_BUFFERS = {
-    field: _GeneBuffers(*(f"{field}_{name}" for name in ("weights", "centre", "expansion_weights", "residues")))
-    for field in GENE_FIELDS
-}
 
 
 class CompositionBranch(Branch):
@@ -97,6 +79,8 @@ class CompositionBranch(Branch):
         Whether the 3-mers and genes of expanded clones have weights.
     reads_residues
         Whether the residues at positions have weights.
+    reads_gene_pairs
+        Whether pairs of a V gene and a J gene have weights.
     counts_families
         Whether each clonal family counts once in the frequencies of k-mers, genes and residues, instead of each
         sequence.
@@ -125,6 +109,9 @@ class CompositionBranch(Branch):
         gene, (G + 1, F) float64 each, see `ExpectedResidues`; absent if residues have no weights.
     residue_constants
         Sum of the mean of these features times their weights, (T,) float64.
+    gene_pair_weights, gene_pair_constants
+        Weights of pairs of V genes and J genes, (T, G + 1, G + 1), and the sum of the mean of these features times
+        their weights, (T,), float64 each; absent if pairs have no weights.
     """
 
     name: ClassVar[str] = "composition"
@@ -141,6 +128,7 @@ class CompositionBranch(Branch):
         richness_depth: int = 0,
         reads_expansion: bool = False,
         reads_residues: bool = False,
+        reads_gene_pairs: bool = False,
         counts_families: bool = False,
         is_doubtful: bool = False,
     ) -> None:
@@ -148,13 +136,13 @@ class CompositionBranch(Branch):
         self._is_doubtful = is_doubtful
         self.counts_families = counts_families
         self.reads_abundances, self.reads_expansion = reads_abundances, reads_expansion
-        self.reads_residues = reads_residues
+        self.reads_residues, self.reads_gene_pairs = reads_residues, reads_gene_pairs
         self.richness_depth = richness_depth
         self.genes = {field: tuple((genes or {}).get(field, ())) for field in GENE_FIELDS}
         self.register_buffer("kmer_weights", torch.zeros(n_outputs, N_KMERS))
         self.register_buffer("kmer_constants", torch.zeros(n_outputs, dtype=torch.float64))
         for field, names in self.genes.items():
-            buffers = _GENE_BUFFERS[field]
+            buffers = GENE_BUFFERS[field]
             self.register_buffer(buffers.weights, torch.zeros(n_outputs, len(names), dtype=torch.float64))
             self.register_buffer(buffers.centre, torch.zeros(len(names), dtype=torch.float64))
         if reads_abundances:
@@ -166,14 +154,18 @@ class CompositionBranch(Branch):
             self.register_buffer("expansion_constants", torch.zeros(n_outputs, dtype=torch.float64))
             for field, names in self.genes.items():
                 weights = torch.zeros(n_outputs, len(names), dtype=torch.float64)
-                self.register_buffer(_GENE_BUFFERS[field].expansion_weights, weights)
+                self.register_buffer(GENE_BUFFERS[field].expansion_weights, weights)
         if reads_residues:
             n_rows = len(self.genes["v_call"]) + 1
             self.register_buffer("residue_weights", torch.zeros(n_outputs, n_rows, N_PLACED_RESIDUES))
             self.register_buffer("residue_constants", torch.zeros(n_outputs, dtype=torch.float64))
             for field, names in self.genes.items():
                 expected = torch.zeros(len(names) + 1, N_PLACED_RESIDUES, dtype=torch.float64)
-                self.register_buffer(_GENE_BUFFERS[field].residues, expected)
+                self.register_buffer(GENE_BUFFERS[field].residues, expected)
+        if reads_gene_pairs:
+            n_v, n_j = (len(names) + 1 for names in self.genes.values())
+            self.register_buffer("gene_pair_weights", torch.zeros(n_outputs, n_v, n_j, dtype=torch.float64))
+            self.register_buffer("gene_pair_constants", torch.zeros(n_outputs, dtype=torch.float64))
 
     @property
     def reads_counts(self) -> bool:
@@ -203,9 +195,10 @@ class CompositionBranch(Branch):
             buffer = getattr(self, name, None)
             return np.zeros(n_features) if buffer is None else to_array(buffer[output]).astype(np.float64).ravel()
 
-        genes = [get_weights(_GENE_BUFFERS[field].weights, len(names)) for field, names in self.genes.items()]
+        n_v, n_j = (len(names) + 1 for names in self.genes.values())
+        genes = [get_weights(GENE_BUFFERS[field].weights, len(names)) for field, names in self.genes.items()]
         gene_expansion = [
-            get_weights(_GENE_BUFFERS[field].expansion_weights, len(names)) for field, names in self.genes.items()
+            get_weights(GENE_BUFFERS[field].expansion_weights, len(names)) for field, names in self.genes.items()
         ]
         return LinearFunction(
             kmers=get_weights("kmer_weights", N_KMERS),
@@ -213,17 +206,18 @@ class CompositionBranch(Branch):
             abundances=get_weights("abundance_weights", len(name_abundance_features(self.richness_depth))),
             expansion=get_weights("expansion_weights", N_EXPANSION_KMERS),
             gene_expansion=np.concatenate(gene_expansion),
-            residues=get_weights("residue_weights", (len(self.genes["v_call"]) + 1) * N_PLACED_RESIDUES),
+            residues=get_weights("residue_weights", n_v * N_PLACED_RESIDUES),
+            gene_pairs=get_weights("gene_pair_weights", n_v * n_j),
         )
 
     @property
     def expected_residues(self) -> ExpectedResidues:
         """Which residues are expected from the genes of a sequence, if the branch reads residues."""
-        return ExpectedResidues(*(to_array(self.get_buffer(buffers.residues)) for buffers in _GENE_BUFFERS.values()))
+        return ExpectedResidues(*(to_array(self.get_buffer(buffers.residues)) for buffers in GENE_BUFFERS.values()))
 
     @expected_residues.setter
     def expected_residues(self, expected: ExpectedResidues) -> None:
-        for buffers, of_field in zip(_GENE_BUFFERS.values(), expected, strict=True):
+        for buffers, of_field in zip(GENE_BUFFERS.values(), expected, strict=True):
             self.get_buffer(buffers.residues)[:] = torch.from_numpy(of_field)
 
     def set_linear_function(self, output: int, weights: LinearFunction, centre: LinearFunction) -> None:
@@ -253,9 +247,13 @@ class CompositionBranch(Branch):
             residue_weights = self.get_buffer("residue_weights")
             residue_weights[output] = torch.from_numpy(weights.residues).float().view_as(residue_weights[output])
             self.get_buffer("residue_constants")[output] = _score_centre(residue_weights[output], centre.residues)
+        if self.reads_gene_pairs:
+            pair_weights = self.get_buffer("gene_pair_weights")
+            pair_weights[output] = torch.from_numpy(weights.gene_pairs).view_as(pair_weights[output])
+            self.get_buffer("gene_pair_constants")[output] = float(weights.gene_pairs @ centre.gene_pairs)
         first_gene = 0  # index of the first gene of the field among those of both fields
         for field, names in self.genes.items():
-            buffers, of_field = _GENE_BUFFERS[field], slice(first_gene, first_gene + len(names))
+            buffers, of_field = GENE_BUFFERS[field], slice(first_gene, first_gene + len(names))
             self.get_buffer(buffers.weights)[output] = torch.from_numpy(weights.genes[of_field])
             self.get_buffer(buffers.centre)[:] = torch.from_numpy(centre.genes[of_field])
             if self.reads_expansion:
@@ -268,9 +266,10 @@ class CompositionBranch(Branch):
 
         The weight of a k-mer belongs to the sequence that has it. So do the weights of the residues at their positions,
         minus the sum that the genes of the sequence let expect, and the weight of a k-mer or gene of expanded clones,
-        times the expansion score of the sequence. The part of a gene's usage is shared by the sequences that
-        have the gene, and by all sequences if none has it. How diverse the counts are, and the part that does not
-        depend on the repertoire, are shared by all sequences. The part of unknown counts is 0.
+        times the expansion score of the sequence. The part of a gene's usage is shared by the sequences that have the
+        gene, and by all sequences if none has it. How diverse the counts are, and the part that does not depend on the
+        repertoire, are shared by all sequences. The part of unknown counts is 0. For pairs of genes see
+        `share_pair_scores`.
 
         If each family counts once, a family takes the place of a sequence in this, except for expanded clones, and its
         sequences share its part: equally, except that each has its own k-mers.
@@ -283,40 +282,19 @@ class CompositionBranch(Branch):
         n, n_outputs = len(repertoire), len(self.kmer_constants)
         contributions = np.zeros((n_outputs, n))
         if n > 0:
-            terms = self._compute_frequency_terms(repertoire)
+            terms = compute_frequency_terms(self, repertoire)
             arrays = repertoire.sequences.arrays([field for field, names in self.genes.items() if names])
             run_in_blocks(write_frequency_terms, n, _BLOCK, arrays, terms, contributions)
             if self.reads_residues:
-                residue_terms = self._compute_residue_terms(repertoire, terms.factors * terms.scale)
+                residue_terms = compute_residue_terms(self, repertoire, terms.factors * terms.scale)
                 run_in_blocks(add_residue_terms, n, _BLOCK, arrays, residue_terms, contributions)
+            if self.reads_gene_pairs:
+                contributions += terms.factors * terms.scale * score_gene_pairs(self, repertoire, terms.factors)
             if self.reads_expansion and has_known_expansion(repertoire.counts):
                 scale = terms.scale * round(terms.factors.sum()) / n
-                expansion_terms = self._compute_expansion_terms(repertoire, scale)
+                expansion_terms = compute_expansion_terms(self, repertoire, scale)
                 run_in_blocks(add_expansion_terms, n, _BLOCK, arrays, expansion_terms, contributions)
         return contributions.T
-
-    def _compute_frequency_terms(self, repertoire: Repertoire) -> FrequencyTerms:
-        """Return what the k-mers and genes of a sequence of a repertoire add to the scores by their frequencies."""
-        factors = self.weigh_sequences(repertoire)
-        constants = -to_array(self.kmer_constants)
-        if self.reads_residues:
-            constants = constants - to_array(self.get_buffer("residue_constants"))
-        shares_by_field = []
-        for field, names in self.genes.items():
-            shares = np.zeros((len(constants), 0))
-            if names:
-                buffers = _GENE_BUFFERS[field]
-                weights, centre = (to_array(self.get_buffer(name)) for name in (buffers.weights, buffers.centre))
-                calls = get_known_genes(repertoire, field, names)
-                shares, absent_sum = share_gene_scores(names, weights, centre, calls, factors)
-                constants = constants + absent_sum
-            shares_by_field.append(shares)
-        if self.reads_abundances:
-            constants = constants + self._score_abundances(repertoire)
-        n = round(factors.sum())
-        scale = 1 / (n + NOISE_SEQUENCES)  # the part of each sequence, or family, in n / (n + m)
-        v_shares, j_shares = (shares * (n * scale) for shares in shares_by_field)
-        return FrequencyTerms(factors, to_array(self.kmer_weights), scale, constants * scale, v_shares, j_shares)
 
     def weigh_sequences(self, repertoire: Repertoire) -> Floats:
         """Return how much each sequence of a repertoire counts in the frequencies of k-mers and genes, (N,).
@@ -328,36 +306,6 @@ class CompositionBranch(Branch):
         """
         return compute_family_weights(repertoire) if self.counts_families else np.ones(len(repertoire))
 
-    def _compute_residue_terms(self, repertoire: Repertoire, factors: Floats) -> ResidueTerms:
-        """Return what the residues of a sequence add to the scores, times the factor of each sequence, (N,)."""
-        weights, calls = to_array(self.get_buffer("residue_weights")), repertoire.sequences.genes
-        v_indices, j_indices = (index_genes(calls.get(field), names) for field, names in self.genes.items())
-        expected = self.expected_residues.sum_weights(weights.astype(np.float64))
-        return ResidueTerms(factors, weights, expected, v_indices, j_indices)
-
-    def _compute_expansion_terms(self, repertoire: Repertoire, scale: float) -> ExpansionTerms:
-        """Return what the k-mers and genes of a sequence add to the scores because of its expansion."""
-        weights_by_field = []
-        for field, names in self.genes.items():
-            weights = np.zeros((len(self.kmer_constants), 0))
-            if names:
-                own_weights = to_array(self.get_buffer(_GENE_BUFFERS[field].expansion_weights))
-                padded = np.hstack([own_weights, np.zeros((len(own_weights), 1))])  # other genes have no weight
-                weights = padded[:, index_genes(repertoire.sequences.genes[field], names)]
-            weights_by_field.append(weights)
-        return ExpansionTerms(
-            to_array(self.get_buffer("expansion_weights")),
-            compute_expansion_scores(repertoire.counts) * scale,
-            -scale * to_array(self.get_buffer("expansion_constants")),
-            *weights_by_field,
-        )
-
-    def _score_abundances(self, repertoire: Repertoire) -> Floats:
-        """Return the part of the linear function that comes from diversity, (T,): 0 if no count is above 1."""
-        weights, centre = to_array(self.get_buffer("abundance_weights")), to_array(self.get_buffer("abundance_centre"))
-        features = compute_abundance_features(repertoire, self.richness_depth)
-        return np.asarray(weights @ np.nan_to_num(features - centre, nan=0.0))
-
     def describe(self) -> dict[str, Any]:
         """Return the names of the genes, by field, what else has weights, and doubt; see `Branch`."""
         genes = {field: list(names) for field, names in self.genes.items()}
@@ -366,6 +314,7 @@ class CompositionBranch(Branch):
             "abundances": self.reads_abundances,
             "expansion": self.reads_expansion,
             "residues": self.reads_residues,
+            "gene_pairs": self.reads_gene_pairs,
             "richness_depth": self.richness_depth,
             "families": self.counts_families,
             "doubtful": self.is_doubtful,
@@ -384,6 +333,7 @@ class CompositionBranch(Branch):
             richness_depth=valid.richness_depth,
             reads_expansion=valid.expansion,
             reads_residues=valid.residues,
+            reads_gene_pairs=valid.gene_pairs,
             counts_families=valid.families,
             is_doubtful=valid.doubtful,
         )

@@ -1,17 +1,36 @@
-"""Description of the branch `composition` in the file of a model: everything except the arrays."""
+"""Names and numbers of the branch `composition` that do not depend on its arrays, and its description in a model."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.documents import abbreviate, validate
 from deeprc.errors import InputError
 
-__all__ = ["CompositionDescription", "parse_composition_description"]
+__all__ = ["GENE_BUFFERS", "NOISE_SEQUENCES", "CompositionDescription", "parse_composition_description"]
+
+NOISE_SEQUENCES = 1000
+"""Number of sequences, m, at which the score of a repertoire is halved."""
 
 _MAX_NAMES = 20_000  # largest number of genes of a field; IMGT has a few hundred names
 _MAX_RESIDUE_WEIGHTS = 1 << 27  # of all outputs: a gigabyte with what is expected of the genes
+
+
+class _GeneBuffers(NamedTuple):
+    """The names of the buffers of one field of genes."""
+
+    weights: str
+    centre: str
+    expansion_weights: str
+    residues: str
+
+
+GENE_BUFFERS = {
+    field: _GeneBuffers(*(f"{field}_{name}" for name in ("weights", "centre", "expansion_weights", "residues")))
+    for field in GENE_FIELDS
+}
 
 
 @dataclass(frozen=True)
@@ -24,6 +43,7 @@ class CompositionDescription:
     richness_depth: int = 0
     expansion: bool = False
     residues: bool = False
+    gene_pairs: bool = False
     families: bool = False
     doubtful: bool = False
 

@@ -5,9 +5,9 @@ each two repertoires (the Gram matrix, B x B). Such a model has one weight for e
 weights of the features are then the sum of a_b x_b over the repertoires b, where x_b are the features of b, centred and
 scaled (`compute_weights`).
 
-There are nine kinds of features: k-mers, overdispersed k-mers, genes, abundances, expansion, gene expansion, length,
-residues and gene residues. The matrix of inner products of each kind is divided by the mean of its diagonal. So the
-kinds can be mixed, and C has about the same meaning for each mixture.
+There are eleven kinds of features: k-mers, overdispersed k-mers, genes, abundances, expansion, gene expansion, length,
+gene lengths, residues, gene residues and gene pairs. The matrix of inner products of each kind is divided by the mean
+of its diagonal. So the kinds can be mixed, and C has about the same meaning for each mixture.
 
 - The k-mers have 1 to 4 residues; each length has a quarter of the inner products. All k-mers of one length have one
   common scale. Frequencies of shorter k-mers are sums over the 4-mers that begin with them. So a difference that many
@@ -22,8 +22,9 @@ kinds can be mixed, and C has about the same meaning for each mixture.
   deviation, a gene that is hardly seen in training would have huge values in new repertoires. Unknown counts: as
   abundances.
 - Gene residues are the features of `deeprc.branches.residues`, with one common scale. Residues are their sums over the
-  V genes, each divided by its standard deviation, and the length is the sum of all. So a difference that all V genes
-  share has a smaller penalty.
+  V genes, each divided by its standard deviation. Gene lengths are their sums over the residues, with one common scale,
+  and the length is the sum of all. So a difference that many features share has a smaller penalty.
+- Gene pairs (`deeprc.branches.gene_pairs`) have one common scale.
 
 Letters: B repertoires, M 4-mers, G genes, Q features of abundances, E 3-mers, F residues at positions.
 """
@@ -39,9 +40,10 @@ from numpy.typing import NDArray
 from deeprc.arrays import Flags, Floats
 from deeprc.baselines.gene_usage import compute_centred_log_ratios, list_genes
 from deeprc.branches.abundances import choose_richness_depth, compute_abundance_table, name_abundance_features
-from deeprc.branches.composition import NOISE_SEQUENCES
+from deeprc.branches.composition_description import NOISE_SEQUENCES
 from deeprc.branches.expansion import N_EXPANSION_KMERS, compute_expansion_table, compute_gene_expansion_table
 from deeprc.branches.frequencies import RepertoireFrequencies
+from deeprc.branches.gene_pairs import compute_gene_pairs
 from deeprc.branches.linear_function import Kind, LassoKind, LinearFunction, ModelKind
 from deeprc.branches.residues import ExpectedResidues, count_residues
 from deeprc.branches.scaled_features import KmerFeatures, OverdispersedKmers, ResidueFeatures, ScaledFeatures
@@ -101,8 +103,10 @@ class CompositionFeatures:
             "expansion": weights * has_expansion,
             "gene_expansion": weights * has_expansion,
             "length": weights,
+            "gene_lengths": weights,
             "residues": weights,
             "gene_residues": weights,
+            "gene_pairs": weights,
         }
         kmers = KmerFeatures(frequencies.get_kmers(), weights)
         self._overdispersed = OverdispersedKmers(kmers.shorter, weights, frequencies.sizes)
@@ -114,6 +118,7 @@ class CompositionFeatures:
             "genes": ScaledFeatures(_compute_gene_ratios(frequencies, self.genes), weights, scale="standard"),
             "abundances": ScaledFeatures(_fill_unknown(counts.abundances, weights), weights, scale="standard"),
             "expansion": KmerFeatures(_fill_unknown(counts.expansion, weights), weights),
+            "gene_pairs": ScaledFeatures(compute_gene_pairs(residue_counts.pairs), weights, scale="common"),
             "gene_expansion": ScaledFeatures(_fill_unknown(counts.gene_expansion, weights), weights, scale="common"),
         }
         centres = {kind: features.centre for kind, features in self._by_kind.items()}

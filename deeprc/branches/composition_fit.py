@@ -131,11 +131,12 @@ def _make_branch(
     kinds = set().union(*(model.kinds for _, model in models))
     branch = CompositionBranch(
         n_outputs,
-        features.genes if kinds & {"genes", "gene_expansion", "residues"} else {},
+        features.genes if kinds - {"kmers", "abundances", "expansion"} else {},
         reads_abundances="abundances" in kinds,
         richness_depth=features.richness_depth if "abundances" in kinds else 0,
         reads_expansion=bool(kinds & {"expansion", "gene_expansion"}),
         reads_residues="residues" in kinds,
+        reads_gene_pairs="gene_pairs" in kinds,
         counts_families=features.of_families,
         is_doubtful=is_doubtful,
     )

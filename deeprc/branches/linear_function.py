@@ -1,6 +1,6 @@
 """The kinds of features of the branch `composition`, and a linear function of them.
 
-Letters: M 4-mers, G genes, Q features of abundances, E 3-mers, R residues at positions.
+Letters: M 4-mers, G genes, Q features of abundances, E 3-mers, R residues at positions, P pairs of genes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = [
     "name_kind",
 ]
 
-Kind = Literal["kmers", "genes", "abundances", "expansion", "gene_expansion", "residues"]
+Kind = Literal["kmers", "genes", "abundances", "expansion", "gene_expansion", "residues", "gene_pairs"]
 """A kind of features."""
 
 ModelKind = Literal[
@@ -33,8 +33,10 @@ ModelKind = Literal[
     "expansion",
     "gene_expansion",
     "length",
+    "gene_lengths",
     "residues",
     "gene_residues",
+    "gene_pairs",
 ]
 """A kind of features of a model: a kind above, or some of its features, or sums of them, see `KIND_OF_MODEL`."""
 
@@ -46,8 +48,10 @@ KIND_OF_MODEL: Mapping[ModelKind, Kind] = {
     "expansion": "expansion",
     "gene_expansion": "gene_expansion",
     "length": "residues",
+    "gene_lengths": "residues",
     "residues": "residues",
     "gene_residues": "residues",
+    "gene_pairs": "gene_pairs",
 }
 """The kind of features whose weights a model sets."""
 
@@ -61,10 +65,11 @@ KIND_NAMES: Mapping[Kind, str] = {
     "expansion": "k-mers weighted by counts",
     "gene_expansion": "genes weighted by counts",
     "residues": "residues",
+    "gene_pairs": "gene pairs",
 }
 """What logs and tables call the kinds of features."""
 
-FREQUENCY_KINDS: Sequence[Kind] = ("genes", "kmers", "residues")
+FREQUENCY_KINDS: Sequence[Kind] = ("genes", "kmers", "residues", "gene_pairs")
 """The kinds that are frequencies among sequences, or among clonal families if each counts once."""
 
 
@@ -85,6 +90,8 @@ class LinearFunction:
         Weights, or means, of 3-mers, (E,), and genes, (G,), of expanded clones.
     residues
         Weights, or means, of residues at positions by V gene, (R,), see `deeprc.branches.residues`.
+    gene_pairs
+        Weights, or means, of pairs of a V gene and a J gene, (P,), see `deeprc.branches.gene_pairs`.
     """
 
     kmers: Floats
@@ -93,6 +100,7 @@ class LinearFunction:
     expansion: Floats
     gene_expansion: Floats
     residues: Floats
+    gene_pairs: Floats
 
     def __add__(self, other: LinearFunction) -> LinearFunction:
         """Return the sum of two functions."""

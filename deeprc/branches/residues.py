@@ -50,6 +50,7 @@ __all__ = [
     "find_placed_residues",
     "find_position",
     "index_genes",
+    "index_sequences",
     "name_placed_residues",
 ]
 
@@ -190,6 +191,14 @@ def index_genes(calls: Categorical | None, names: Sequence[str]) -> NDArray[np.i
     If there are no calls or no names, the result is empty: the compiled loops then read no genes.
     """
     return _index_names(calls.vocabulary, names) if calls is not None and names else np.zeros(0, np.int64)
+
+
+def index_sequences(repertoire: Repertoire, field: str, names: Sequence[str]) -> NDArray[np.int64]:
+    """Return the index of the gene of each sequence among some names, (N,); their number for another gene."""
+    calls = repertoire.sequences.genes.get(field)
+    if calls is None or not names:
+        return np.zeros(len(repertoire), np.int64)
+    return np.asarray(index_genes(calls, names)[calls.codes])
 
 
 def _index_names(vocabulary: Sequence[str], names: Sequence[str]) -> NDArray[np.int64]:

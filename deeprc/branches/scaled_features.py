@@ -191,29 +191,34 @@ class ResidueFeatures:
     """
 
     def __init__(self, table: Floats, weights: Floats) -> None:
-        of_all_genes = np.round(table.reshape(len(table), -1, N_PLACED_RESIDUES).sum(axis=1), _DECIMALS)
+        by_gene = table.reshape(len(table), -1, N_PLACED_RESIDUES)
+        of_all_genes = np.round(by_gene.sum(axis=1), _DECIMALS)
+        gene_lengths = np.round(by_gene.sum(axis=2), _DECIMALS)
         length = np.round(of_all_genes.sum(axis=1, keepdims=True), _DECIMALS)
         self._by_kind: dict[ModelKind, ScaledFeatures] = {
             "length": ScaledFeatures(length, weights, scale="standard"),
+            "gene_lengths": ScaledFeatures(gene_lengths, weights, scale="common"),
             "residues": ScaledFeatures(_drop_rare(of_all_genes), weights, scale="standard"),
             "gene_residues": ScaledFeatures(table, weights, scale="common"),
         }
         self.centre = self._by_kind["gene_residues"].centre
         self.products = {kind: part.products for kind, part in self._by_kind.items() if part.products is not None}
-        if table.shape[1] == N_PLACED_RESIDUES:  # no V gene is known, so both kinds are the same
+        if table.shape[1] == N_PLACED_RESIDUES:  # no V gene is known, so they repeat the others
+            self.products.pop("gene_lengths", None)
             self.products.pop("gene_residues", None)
 
     def compute_weights(self, dual: Floats, shares: Mapping[ModelKind, float]) -> Floats:
         """Return the weights of the features by V gene, (G * F,), from dual weights, (B,).
 
-        Each has its own weight, plus that of the residue at the position, plus that of the length. See
-        `CompositionFeatures.make_linear_function` for `shares`.
+        Each has its own weight, plus that of the residue at the position, that of the length with the V gene, and that
+        of the length. See `CompositionFeatures.make_linear_function` for `shares`.
         """
         total = np.zeros((len(self.centre) // N_PLACED_RESIDUES, N_PLACED_RESIDUES))
         for kind, features in self._by_kind.items():
             if shares.get(kind, 0):
                 weights = shares[kind] * features.compute_weights(dual)
-                total += weights.reshape(total.shape if kind == "gene_residues" else (1, -1))
+                shape = {"gene_lengths": (-1, 1), "gene_residues": total.shape}.get(kind, (1, -1))
+                total += weights.reshape(shape)
         return total.ravel()
 
 

@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.arrays import Floats
-from deeprc.branches.composition import NOISE_SEQUENCES, K
+from deeprc.branches.composition import K
+from deeprc.branches.composition_description import NOISE_SEQUENCES
 from deeprc.branches.expansion import EXPANSION_K, compute_expansion_scores
 from deeprc.branches.linear_function import Kind
-from deeprc.branches.residues import N_PLACED_RESIDUES, find_placed_residues, index_genes
+from deeprc.branches.residues import N_PLACED_RESIDUES, find_placed_residues, index_sequences
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.interpretation.sequence_index import SequenceIndex
@@ -83,7 +84,7 @@ def _attribute_branches(
         factors = branches[0].branch.weigh_sequences(repertoire) if branches else np.ones(len(repertoire))
         size = round(factors.sum())
         scores *= size / len(repertoire)
-        v_indices = [_index_v_genes(repertoire, names) for names, _ in placed]
+        v_indices = [index_sequences(repertoire, "v_call", names) for names, _ in placed]
         for item, row in zip(items.tolist(), index.rows[items].tolist(), strict=True):
             added = _distribute_weights(repertoire, row, kmers, K)
             for (_, weights), indices in zip(placed, v_indices, strict=True):
@@ -104,14 +105,6 @@ def _subtract_mean(branch: WeightedBranch, background: Floats, output: int) -> F
     weights = branch.weigh("residues")[output].reshape(-1, N_PLACED_RESIDUES)
     by_position = weights.reshape(len(weights), -1, len(AMINO_ACIDS))
     return np.asarray((by_position - (by_position @ background)[:, :, None]).reshape(weights.shape))
-
-
-def _index_v_genes(repertoire: Repertoire, names: Sequence[str]) -> NDArray[np.int64]:
-    """Return the index of the V gene of each sequence among some names, (N,); their number for another gene."""
-    if not names:
-        return np.zeros(len(repertoire), np.int64)
-    calls = repertoire.genes["v_call"]
-    return np.asarray(index_genes(calls, names)[calls.codes])
 
 
 def _compute_mean_weight(weights: Floats, k: int, background: Floats) -> float:

@@ -26,8 +26,10 @@ from deeprc.branches.abundances import compute_abundance_table, name_abundance_f
 from deeprc.branches.composition import K
 from deeprc.branches.expansion import EXPANSION_K, compute_expansion_table, compute_gene_expansion_table
 from deeprc.branches.frequencies import RepertoireFrequencies
+from deeprc.branches.gene_pairs import compute_gene_pairs
 from deeprc.branches.genes import check_some_genes_known
 from deeprc.branches.linear_function import Kind
+from deeprc.branches.residues import count_residues
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import list_kmers
@@ -72,9 +74,11 @@ def make_composition_table(model: Model, dataset: RepertoireDataset, *, top: int
 
     - output: name of the output, as in `clones.tsv`;
     - direction: `up` if the output is higher where the feature is higher, else `down`;
-    - kind: `k-mers`, `genes`, `counts`, `k-mers weighted by counts`, `genes weighted by counts`, or `residues`;
-    - feature: the k-mer, the gene, or which feature of the counts it is; for residues `junction length`, the residue
-      and its IMGT position (`L at 108`), or these in one V gene (`L at 108 in TRBV7-2`);
+    - kind: `k-mers`, `genes`, `gene pairs`, `residues`, `counts`, `k-mers weighted by counts`, or `genes weighted by
+      counts`;
+    - feature: the k-mer, the gene, two genes (`TRBV7-2 with TRBJ1-1`), or which feature of the counts it is; for
+      residues `junction length`, the residue and its IMGT position (`L at 108`), or these in one V gene (`L at 108 in
+      TRBV7-2`);
     - effect: change of the output, in units of contributions, if the feature is one standard deviation of these
       repertoires higher, and the features of which it is no sum stay the same;
     - mean_positive, mean_negative: mean of the feature over the repertoires of the output's class, and over those of
@@ -86,6 +90,8 @@ def make_composition_table(model: Model, dataset: RepertoireDataset, *, top: int
         a branch counts each once). A k-mer of fewer than 4 residues is counted as the beginning of 4-mers, so not
         where fewer than 4 residues are left;
       - the share of the gene among the sequences (or clonal families) whose gene is known;
+      - the share of the two genes among all sequences (or clonal families). The effect is that of this share minus the
+        product of the shares of both genes;
       - the share of all counts, or the number of clones divided by the number of counts;
       - the number of occurrences of the k-mer or gene in a sequence times the expansion score of the sequence, on
         average over the sequences. These k-mers have at most 3 residues;
@@ -112,6 +118,7 @@ def make_composition_table(model: Model, dataset: RepertoireDataset, *, top: int
             _measure_genes,
             _measure_gene_expansion,
             measure_residues,
+            _measure_gene_pairs,
         )
         effects = [effect for measure in measures for effect in measure(members, dataset, groups)]
         names = list_output_names(model.tasks)
@@ -276,6 +283,23 @@ def _measure_genes(
                 member_effects.append(
                     FeatureEffects("genes", names, effects, average_groups(shares, groups[..., is_known]))
                 )
+    yield from add_members(member_effects)
+
+
+def _measure_gene_pairs(
+    members: Sequence[WeightedBranch], dataset: RepertoireDataset, groups: NDArray[np.bool_]
+) -> Iterator[FeatureEffects]:
+    """Yield the effects of the pairs of genes. The branches that count each family once are the last, as for genes."""
+    member_effects: list[FeatureEffects] = []
+    for member in sorted(members, key=lambda member: member.branch.counts_families):
+        weights, genes = member.weigh("gene_pairs"), member.branch.genes
+        if weights.any():
+            counts = count_residues(dataset, genes, of_families=member.branch.counts_families).pairs
+            effects = compute_effects_of_outputs(compute_gene_pairs(counts), weights)
+            shares = (counts / counts.sum(axis=(1, 2), keepdims=True)).reshape(len(counts), -1)
+            v_genes, j_genes = [*genes["v_call"], "other V genes"], [*genes["j_call"], "other J genes"]
+            names = [f"{v} with {j}" for v in v_genes for j in j_genes]
+            member_effects.append(FeatureEffects("gene_pairs", names, effects, average_groups(shares, groups)))
     yield from add_members(member_effects)
 
 

@@ -23,7 +23,8 @@ from deeprc.branches.abundances import (
     name_abundance_features,
 )
 from deeprc.branches.cohort import TrainingCohort
-from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch
+from deeprc.branches.composition import CompositionBranch
+from deeprc.branches.composition_description import NOISE_SEQUENCES
 from deeprc.branches.composition_features import CompositionFeatures
 from deeprc.branches.composition_fit import fit_composition
 from deeprc.branches.composition_models import RidgeModels

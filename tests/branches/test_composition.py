@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch
+from deeprc.branches.composition import CompositionBranch
+from deeprc.branches.composition_description import NOISE_SEQUENCES
 from deeprc.branches.expansion import compute_expansion_scores
 from deeprc.branches.fit import attach_described_branches, describe_branches
 from deeprc.branches.linear_function import LinearFunction
@@ -208,8 +209,12 @@ def test_a_linear_function_has_all_weights_of_an_output() -> None:
     assert [len(each) for each in (function.abundances, function.expansion, function.gene_expansion)] == [3, 8000, 5]
     assert not any(each.any() for each in (function.abundances, function.expansion, function.gene_expansion))
     assert len(function.residues) == 4 * 280
+    assert len(function.gene_pairs) == 4 * 3
     assert not function.residues.any()
-    branch = CompositionBranch(1, {"v_call": ["A"]}, reads_abundances=True, reads_expansion=True, reads_residues=True)
+    assert not function.gene_pairs.any()
+    branch = CompositionBranch(
+        1, {"v_call": ["A"]}, reads_abundances=True, reads_expansion=True, reads_residues=True, reads_gene_pairs=True
+    )
     for name, buffer in branch.named_buffers():
         buffer.fill_(len(name))
     function = branch.get_linear_function(0)
@@ -220,10 +225,13 @@ def test_a_linear_function_has_all_weights_of_an_output() -> None:
 
 
 def test_a_linear_function_that_was_set_is_that_of_the_branch() -> None:
-    branch = CompositionBranch(2, GENES, reads_abundances=True, reads_expansion=True, reads_residues=True)
+    branch = CompositionBranch(
+        2, GENES, reads_abundances=True, reads_expansion=True, reads_residues=True, reads_gene_pairs=True
+    )
     rng = np.random.default_rng(0)
     sizes = {
         "kmers": 160_000, "genes": 5, "abundances": 3, "expansion": 8000, "gene_expansion": 5, "residues": 4 * 280,
+        "gene_pairs": 4 * 3,
     }  # fmt: skip
     weights, centre = (
         LinearFunction(**{kind: rng.normal(size=n).astype(np.float32).astype(np.float64) for kind, n in sizes.items()})
@@ -238,6 +246,8 @@ def test_a_linear_function_that_was_set_is_that_of_the_branch() -> None:
     assert branch.get_buffer("expansion_constants").tolist() == [0, pytest.approx(of_expansion, rel=1e-12)]
     of_residues = pytest.approx(weights.residues @ centre.residues, rel=1e-12)
     assert branch.get_buffer("residue_constants").tolist() == [0, of_residues]
+    of_pairs = pytest.approx(weights.gene_pairs @ centre.gene_pairs, rel=1e-12)
+    assert branch.get_buffer("gene_pair_constants").tolist() == [0, of_pairs]
     np.testing.assert_array_equal(branch.get_buffer("j_call_centre"), centre.genes[3:])
     np.testing.assert_array_equal(branch.get_buffer("abundance_centre"), centre.abundances)
 

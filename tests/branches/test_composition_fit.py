@@ -19,7 +19,8 @@ from deeprc.baselines.gene_usage import compute_centred_log_ratios, count_named_
 from deeprc.baselines.inner_folds import assign_grouped_folds
 from deeprc.branches import composition_fit
 from deeprc.branches.cohort import TrainingCohort
-from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch
+from deeprc.branches.composition import CompositionBranch
+from deeprc.branches.composition_description import NOISE_SEQUENCES
 from deeprc.branches.composition_features import CompositionFeatures
 from deeprc.branches.composition_fit import (
     _average_settings,

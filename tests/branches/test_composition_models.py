@@ -12,9 +12,10 @@ from sklearn.metrics import roc_auc_score
 
 from deeprc.arrays import Floats, Integers
 from deeprc.baselines.gene_usage import compute_centred_log_ratios, count_named_genes
-from deeprc.branches import composition_features
+from deeprc.branches import scaled_features
 from deeprc.branches.cohort import TrainingCohort
-from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch
+from deeprc.branches.composition import CompositionBranch
+from deeprc.branches.composition_description import NOISE_SEQUENCES
 from deeprc.branches.composition_features import CompositionFeatures
 from deeprc.branches.composition_fit import fit_composition
 from deeprc.branches.composition_models import LassoModels, RidgeModels, list_models
@@ -190,7 +191,7 @@ def test_if_there_are_many_those_with_the_highest_z_scores_are_taken(
     two_kmers: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     every = CompositionFeatures(two_kmers).get_table("overdispersed_kmers")
-    monkeypatch.setattr(composition_features, "_MAX_OVERDISPERSED", 50)
+    monkeypatch.setattr(scaled_features, "_MAX_OVERDISPERSED", 50)
     few = CompositionFeatures(two_kmers).get_table("overdispersed_kmers")
     assert few.shape == (N, 50)
     assert every.shape[1] > 50

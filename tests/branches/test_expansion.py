@@ -16,7 +16,8 @@ from sklearn.metrics import roc_auc_score
 
 from deeprc.airr_ml.sequence_scores import compute_sequence_scores
 from deeprc.branches.cohort import TrainingCohort
-from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch
+from deeprc.branches.composition import CompositionBranch
+from deeprc.branches.composition_description import NOISE_SEQUENCES
 from deeprc.branches.composition_features import CompositionFeatures
 from deeprc.branches.composition_fit import _FittedOutput, _make_branch, fit_composition
 from deeprc.branches.composition_models import LassoModels, RidgeModels

@@ -15,9 +15,12 @@ from sklearn.metrics import roc_auc_score
 
 from deeprc.arrays import Floats
 from deeprc.branches.cohort import TrainingCohort
-from deeprc.branches.composition import NOISE_SEQUENCES, CompositionBranch
+from deeprc.branches.composition import CompositionBranch
+from deeprc.branches.composition_description import NOISE_SEQUENCES
 from deeprc.branches.composition_features import CompositionFeatures
 from deeprc.branches.composition_fit import fit_composition
+from deeprc.branches.composition_models import RidgeModels
+from deeprc.branches.linear_function import ModelKind
 from deeprc.branches.residues import (
     N_PLACED_RESIDUES,
     POSITIONS,
@@ -193,7 +196,7 @@ def test_gene_usage_alone_changes_no_feature(tmp_path: Path) -> None:
         residues = [junction for gene, n in zip(junctions, usage, strict=True) for junction in junctions[gene] * n]
         repertoires.append(encode(residues, v, ["J1"] * len(v)))
     features = CompositionFeatures(write(tmp_path / "c.h5", repertoires))
-    assert not {"length", "residues", "gene_residues"} & set(features.products)
+    assert not {"length", "gene_lengths", "residues", "gene_residues"} & set(features.products)
     assert "genes" in features.products
 
 
@@ -265,6 +268,32 @@ def test_absurd_numbers_of_genes_are_refused() -> None:
 def test_without_genes_lengths_and_residues_are_read(tmp_path: Path) -> None:
     features = CompositionFeatures(make_cohort(tmp_path / "c.h5", 6, 0, with_genes=False))
     assert "residues" in features.products
-    assert not {"gene_residues", "length"} & set(features.products)  # no V gene, and junctions of 13 residues
+    of_v_genes_or_lengths = {"gene_residues", "gene_lengths", "gene_pairs", "length"}
+    assert not of_v_genes_or_lengths & set(features.products)  # no gene is known, and all junctions are as long
     assert features.centre.residues.shape == (N_PLACED_RESIDUES,)
     assert len(POSITIONS) * len(AMINO_ACIDS) == N_PLACED_RESIDUES
+
+
+@pytest.mark.parametrize("kind", ["length", "gene_lengths", "residues", "gene_residues"])
+def test_weights_of_features_are_those_of_the_inner_products(tmp_path: Path, kind: ModelKind) -> None:
+    """The function of a model on the features of each repertoire is its score from the inner products."""
+    rng = np.random.default_rng(1)
+    repertoires = []
+    for _ in range(12):
+        junctions = random_sequences(rng, 60, low=4, high=18)
+        v, j = (rng.choice(names, 60, p=rng.dirichlet([2, 2, 2])) for names in (["V1", "V2", ""], ["J1", "J2", ""]))
+        repertoires.append(encode(junctions, v.tolist(), j.tolist()))
+    dataset = write(tmp_path / "c.h5", repertoires)
+    features = CompositionFeatures(dataset)
+    labels = np.arange(12) % 2.0
+    fitted = RidgeModels(features, (kind,), is_number=False).fit(labels, np.arange(12), 10.0, slope=1.5)
+    counts = count_residues(dataset, features.genes)
+    table = features.expected_residues.compute_features(counts) - features.centre.residues
+    np.testing.assert_allclose(features.size_weights * (table @ fitted.function.residues), fitted.scores, atol=1e-9)
+    assert np.ptp(fitted.scores) > 0.01
+    weights = fitted.function.residues.reshape(3, len(POSITIONS), 20)
+    n_different = {"length": 1, "gene_lengths": 3}.get(kind)
+    if n_different is not None:
+        assert len(np.unique(weights.round(12))) == n_different
+    elif kind == "residues":
+        np.testing.assert_allclose(weights, weights[:1] + np.zeros((3, 1, 1)))

@@ -209,6 +209,24 @@ def test_residues_by_hand(tmp_path: Path) -> None:
     assert (found["mean_positive"], found["mean_negative"]) == (0.5, 0.25)
 
 
+def test_pairs_of_genes_by_hand(tmp_path: Path) -> None:
+    """Both genes are in half of each repertoire: A and J are in 2/4, 1/4, 1/4 and 1/4 of the sequences together."""
+    v, j = [["A", "A", "B", "B"]] * 4, [["J", "J", "K", "K"], *[["J", "K", "J", "K"]] * 3]
+    with ContainerWriter(tmp_path / "p.h5") as writer:
+        for number, genes in enumerate(zip(v, j, strict=True)):
+            calls = {field: Categorical.encode(names) for field, names in zip(("v_call", "j_call"), genes, strict=True)}
+            writer.append(f"r{number}", Sequences.encode(["CASSF"] * 4).with_genes(calls))
+        writer.finish(SHEET, source="a test")
+    branch = CompositionBranch(1, {"v_call": ["A"], "j_call": ["J", "K"]}, reads_gene_pairs=True)
+    branch.get_buffer("gene_pair_weights")[0, 0, 0] = 4.0
+    table = make_composition_table(make_model((STATUS,), branch), open_dataset(tmp_path / "p.h5"))
+    (found,) = table.to_dict("records")
+    assert found == {
+        "output": "status=ill", "direction": "up", "kind": "gene pairs", "feature": "A with J",
+        "effect": pytest.approx(4 * np.std([1 / 4, 0, 0, 0])), "mean_positive": 0.375, "mean_negative": 0.25,
+    }  # fmt: skip
+
+
 def test_the_length_by_hand(tmp_path: Path) -> None:
     """Junctions have 4, 4, 5 and 5 residues; every residue has the weight 3, so the output moves by 3 for each one."""
     dataset = write(

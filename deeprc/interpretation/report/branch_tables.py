@@ -66,6 +66,8 @@ _FEATURES = {
     "genes weighted by counts": "which genes expanded clones have",
     "k-mers of clonal families": "how frequent short pieces (k-mers) are (each clonal family counts once)",
     "genes of clonal families": "how frequent genes are (each clonal family counts once)",
+    "gene pairs": "which V genes and J genes are used together",
+    "gene pairs of clonal families": "which V genes and J genes are used together (each clonal family counts once)",
     "residues of clonal families": (
         "how frequent residues are at each IMGT position, among sequences of the same genes (each clonal family counts "
         "once)"

@@ -59,6 +59,7 @@ _KINDS: dict[str, _Kind] = {
         scale=1,
         format=",.3f",
     ),
+    KIND_NAMES["gene_pairs"]: _Kind("Pairs of genes", "Genes", "mean share of the sequences", is_share=True),
     KIND_NAMES["abundances"]: _Kind("Diversity of the counts", "Feature", "mean share", is_share=True),
     KIND_NAMES["gene_expansion"]: _Kind(
         "Genes of expanded clones", "Gene", f"mean sum of the expansion scores in {_PER:,} sequences"
