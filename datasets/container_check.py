@@ -6,6 +6,7 @@ Letters: R residues, N sequences, B repertoires.
 from __future__ import annotations
 
 import logging
+from collections.abc import Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,14 @@ from deeprc.versions import package_version
 if TYPE_CHECKING:
     from deeprc.datasets.container import Container
 
-__all__ = ["is_checked", "make_content_checks", "remember_checked", "remember_written"]
+__all__ = [
+    "find_changed_container",
+    "is_checked",
+    "list_checked",
+    "make_content_checks",
+    "remember_checked",
+    "remember_written",
+]
 
 _WORTH_REMEMBERING = 1 << 26
 """Size in bytes from which a note of the check is kept; a smaller container is checked again in a moment."""
@@ -158,6 +166,32 @@ def remember_checked(path: Path, stamp: FileStamp) -> None:
         write_cached_json(path, _NOTE, _make_note(stamp))
     except (OSError, InputError) as error:
         _logger.debug("%s: will be checked again, because no note can be written beside it: %s", path, error)
+
+
+def list_checked() -> frozenset[tuple[Path, FileStamp]]:
+    """Return the containers that this process has checked or written, with their stamps of then."""
+    return frozenset(_CHECKED)
+
+
+def find_changed_container(earlier: Set[tuple[Path, FileStamp]]) -> Path | None:
+    """Return a container that was changed in place since this process checked it, or None.
+
+    The memory maps of such a container show the change. A file that was replaced is none: maps keep the old one.
+
+    Parameters
+    ----------
+    earlier
+        Containers that are left out, see `list_checked`.
+    """
+    for path, stamp in _CHECKED - earlier:
+        try:
+            now = FileStamp.of(path)
+        except OSError:
+            continue
+        is_same_file = now.inode == stamp.inode and (path, now) not in _CHECKED
+        if is_same_file and (now.size, now.changed) != (stamp.size, stamp.changed):
+            return path
+    return None
 
 
 def _make_note(stamp: FileStamp) -> dict[str, Any]:

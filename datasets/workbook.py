@@ -7,7 +7,7 @@ import re
 import warnings
 import zipfile
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -88,14 +88,14 @@ class _RootReachedError(Exception):
 
 def is_workbook(path: Path) -> bool:
     """Return whether a file is an XLSX file: a zip file with a list of its parts, unlike a table in a zip file."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return "[Content_Types].xml" in archive.namelist()
-    except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError):  # the last: a name that is not UTF-8
-        with path.open("rb") as file:
-            return file.read(2) == b"PK"
-    except OSError:
-        return False  # the next attempt to read it raises an error that says why
+    with suppress(OSError):  # the next attempt to read it raises an error that says why
+        try:
+            with zipfile.ZipFile(path) as archive:
+                return "[Content_Types].xml" in archive.namelist()
+        except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError):  # the last: a name that is not UTF-8
+            with path.open("rb") as file:
+                return file.read(2) == b"PK"
+    return False
 
 
 @contextmanager

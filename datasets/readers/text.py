@@ -15,12 +15,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.readers.layout import Header, NoTableError
+from deeprc.datasets.readers.unpacked_stream import UnpackedStream
 from deeprc.errors import InputError, format_count
 from deeprc.files import check_regular_file
 
@@ -73,7 +74,11 @@ def open_text(path: Path) -> Iterator[IO[bytes]]:
             raw = stack.enter_context(path.open("rb"))
             start = raw.peek(6)
             kind = next((name for magic, name in _MAGIC.items() if start.startswith(magic)), "")
-            yield stack.enter_context(_open_unpacked(raw, kind, path)) if kind else raw
+            if not kind:
+                yield raw
+            else:
+                unpacked = stack.enter_context(_open_unpacked(raw, kind, path))
+                yield cast("IO[bytes]", UnpackedStream(unpacked, path))
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except _DAMAGED as error:

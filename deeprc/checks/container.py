@@ -33,7 +33,7 @@ from deeprc.compilation import njit
 from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
-from deeprc.datasets.genes import find_mouse_genes, normalise_gene
+from deeprc.datasets.genes import LOCI, find_mouse_genes, normalise_gene
 from deeprc.datasets.linked_container import SequenceContainer
 from deeprc.datasets.metadata import Metadata, find_file_column
 from deeprc.datasets.random_numbers import mix_words
@@ -172,8 +172,10 @@ def _restore_report(name: str, kept: int, entry: Mapping[str, Any] | None) -> Re
 
 
 def _is_sound(entry: Mapping[str, Any], usual: Mapping[str, Any], kept: int) -> bool:
-    """Return whether an entry has values of the types of the `usual` ones, and numbers that fit together."""
+    """Return whether an entry has values of the usual types, known chains, and numbers that fit together."""
     if any(not isinstance(entry.get(key), type(value)) for key, value in usual.items() if key not in _UNCHECKED):
+        return False
+    if any(locus not in (None, "", *LOCI) for locus in (entry.get("locus"), *entry["loci"])):
         return False
     counts = [entry["merged"]]
     for key in ("dropped", "counts_from", "sequences_from", "loci"):

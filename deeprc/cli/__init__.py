@@ -9,7 +9,7 @@ import io
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 import click
@@ -66,8 +66,12 @@ class _Group(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
+        earlier = _list_checked()
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            if changed := _find_changed_container(earlier):
+                click.echo(f"Warning: {changed}: was changed while it was read; repeat the command", err=True)
+            return result
         except click.NoSuchOption as error:
             raise click.UsageError(explain_unknown_option(error), error.ctx) from error
         except BrokenPipeError:
@@ -81,6 +85,27 @@ class _Group(click.Group):
                 raise
             click.echo(f"Error: {name_flags(_format_message(error))}", err=True)
             ctx.exit(2)
+        except (click.ClickException, click.exceptions.Exit):
+            raise
+        except Exception:
+            changed = _find_changed_container(earlier)
+            if changed is None or ctx.obj["debug"]:
+                raise
+            click.echo(f"Error: {changed}: was changed while it was read; repeat the command", err=True)
+            ctx.exit(2)
+
+
+def _list_checked() -> Set[Any]:
+    """Return the containers that earlier commands of this process have opened; a process has mostly one command."""
+    module = sys.modules.get("deeprc.datasets.container_check")  # None: no container was opened
+    return frozenset() if module is None else module.list_checked()
+
+
+def _find_changed_container(earlier: Set[Any]) -> str | None:
+    """Return the printable path of a container that was changed in place while the command read it, or None."""
+    module = sys.modules.get("deeprc.datasets.container_check")
+    changed = None if module is None else module.find_changed_container(earlier)
+    return None if changed is None else make_printable(str(changed))
 
 
 def _format_message(error: Exception) -> str:

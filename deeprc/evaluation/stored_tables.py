@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from deeprc.documents import abbreviate
+from deeprc.documents import abbreviate, parse_json, validate
 from deeprc.errors import InputError
+from deeprc.evaluation.comparison import validate_predictions
 from deeprc.evaluation.scoring_base import Scoring
 from deeprc.evaluation.splits import NEW, PARTS
 from deeprc.tables import ColumnSchema, read_table
@@ -211,13 +213,17 @@ def read_composition(path: Path) -> pd.DataFrame:
 
 
 def read_method_predictions(path: Path, scoring: Scoring) -> pd.DataFrame:
-    """Read a benchmark's `predictions.tsv`. Errors: see `read_table`; also two predictions of a repertoire."""
+    """Read a benchmark's `predictions.tsv`. Errors: see `read_table` and `validate_predictions`."""
     columns = {name: _make_prediction_column(name) for name in scoring.columns}
     label = {"binary": ColumnSchema("integer", low=0, high=1), "regression": ColumnSchema("number")}.get(
         scoring.kind, ColumnSchema()
     )
     table = read_table(path, {**columns, "label": label})
     _refuse_rows(table, table.duplicated(["method", "repertoire_id"]), path, "a second prediction of the same method")
+    try:
+        validate_predictions(table, scoring=scoring)
+    except InputError as error:
+        raise InputError(f"{path}: {str(error).removeprefix('predictions: ')}") from error
     return table
 
 
@@ -254,11 +260,21 @@ def read_comparison(path: Path, scoring: Scoring) -> pd.DataFrame:
 
 
 def read_choices(path: Path, scoring: Scoring) -> pd.DataFrame:
-    """Read a benchmark's `settings.tsv`: which settings were chosen in each fold. Errors: see `read_table`."""
+    """Read a benchmark's `settings.tsv`: which settings were chosen in each fold.
+
+    Raises
+    ------
+    InputError
+        As in `read_table`; or if settings are not a JSON object, as the report reads them.
+    """
     measured = {
         f"{part}_{scoring.measure_name}": ColumnSchema("number", may_be_empty=True) for part in ("validation", "refit")
     }
-    return read_table(path, {"method": ColumnSchema(), "fold": _COUNT, **measured, "settings": ColumnSchema()})
+    table = read_table(path, {"method": ColumnSchema(), "fold": _COUNT, **measured, "settings": ColumnSchema()})
+    for row, text in enumerate(table["settings"], start=2):
+        where = f"{path}: column 'settings', row {row}"
+        validate(parse_json(text, source=where), dict[str, Any], where)
+    return table
 
 
 def read_results(path: Path) -> pd.DataFrame:

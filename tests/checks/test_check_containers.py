@@ -136,9 +136,18 @@ def test_a_report_that_makes_no_sense_is_left_out(tmp_path: Path, preprocessing:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"rows_read": 0}, {"merged": -1}, {"dropped": {"stop_codon": 10**6}}, {"loci": {"TRB": -1}}]
+    "wrong",
+    [
+        {"rows_read": 0},
+        {"merged": -1},
+        {"dropped": {"stop_codon": 10**6}},
+        {"loci": {"TRB": -1}},
+        {"loci": {"TRX": 1}},
+        {"locus": "TRX"},
+        {"locus": ["TRB"]},
+    ],
 )
-def test_a_report_whose_numbers_contradict_each_other_is_left_out(tmp_path: Path, wrong: dict[str, object]) -> None:
+def test_a_report_whose_values_make_no_sense_is_left_out(tmp_path: Path, wrong: dict[str, object]) -> None:
     container_of(Cohort(n=12), tmp_path)
     with h5py.File(tmp_path / "cohort.h5", "r+") as file:
         preprocessing = json.loads(file.attrs["preprocessing"])

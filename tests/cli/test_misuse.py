@@ -1,5 +1,7 @@
 """Mistakes at the command line: what may be meant instead is said."""
 
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -178,3 +180,41 @@ def test_a_list_of_columns_without_a_name_is_refused(
     code, _, errors = deeprc(command, "c.h5", "--target", "status", "--output", "o", "--adjust-for", text)
     assert code == 2
     assert errors.endswith(f"Invalid value for '--adjust-for': expected names of columns, found {text!r}\n")
+
+
+@pytest.mark.parametrize(("is_used_up", "kind"), [(False, "Warning"), (True, "Error")])
+def test_a_container_that_is_changed_in_place_meanwhile_is_named(
+    deeprc: Call,
+    cohort_factory: Callable[..., RepertoireDataset],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_used_up: bool,
+    kind: str,
+) -> None:
+    """Its memory maps show the change, so results may be of both contents."""
+    path = Path(shutil.copy(cohort_factory(6, 5).container.path, tmp_path / "c.h5"))
+
+    def summarise(dataset: RepertoireDataset) -> dict[str, object]:
+        os.utime(path, ns=(1, 1))
+        if is_used_up:
+            raise IndexError
+        return {}
+
+    monkeypatch.setattr("deeprc.datasets.summary.summarise", summarise)
+    code, _, err = deeprc("info", str(path), "--json")
+    assert (code, err) == (2 * is_used_up, f"{kind}: {path}: was changed while it was read; repeat the command\n")
+
+
+def test_a_container_that_is_replaced_meanwhile_is_none(
+    deeprc: Call, cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path(shutil.copy(cohort_factory(6, 5).container.path, tmp_path / "c.h5"))
+
+    def summarise(dataset: RepertoireDataset) -> dict[str, object]:
+        shutil.copy(path, tmp_path / "new")
+        (tmp_path / "new").replace(path)
+        return {}
+
+    monkeypatch.setattr("deeprc.datasets.summary.summarise", summarise)
+    code, _, err = deeprc("info", str(path), "--json")
+    assert (code, err) == (0, "")

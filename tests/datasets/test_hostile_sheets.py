@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import openpyxl
@@ -89,6 +90,14 @@ def test_pipes_and_sockets_are_refused_without_opening_them(tmp_path, monkeypatc
 def test_devices_are_refused(hangs, tmp_path, read):
     (tmp_path / "link").symlink_to("/dev/zero")
     with pytest.raises(InputError, match=r"link: is a device; expected a.*; write its content to a file first"):
+        read(tmp_path / "link")
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="a file that cannot be read at its start, of Linux")
+@pytest.mark.parametrize("read", [read_metadata, read_repertoire])
+def test_a_file_of_a_disk_that_cannot_be_read_is_named(tmp_path, read):
+    (tmp_path / "link").symlink_to("/proc/self/mem")
+    with pytest.raises(InputError, match=r"link: cannot be read: Input/output error"):
         read(tmp_path / "link")
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from deeprc.datasets.metadata import read_metadata
 from deeprc.datasets.readers import columns as columns_module
-from deeprc.datasets.readers import match_reader, read_header
+from deeprc.datasets.readers import match_reader, read_header, unpacked_stream
 from deeprc.datasets.readers import text as text_module
 from deeprc.datasets.readers.columns import read_columns
 from deeprc.datasets.readers.text import MAX_LINE_BYTES, read_text
@@ -340,6 +340,17 @@ def test_a_line_that_does_not_end(tmp_path, pack, start, place):
     path.write_bytes(pack(b"amino_acid\ttemplates\n" + start + b"A" * (3 * text_module.MAX_LINE_BYTES)))
     with pytest.raises(InputError, match=rf"r\.tsv: a line or a field in quotes{place} is longer than 16 MiB"):
         read_repertoire(path)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress, zipped])
+def test_a_small_file_that_unpacks_to_too_many_rows(tmp_path, monkeypatch, pack):
+    monkeypatch.setattr(unpacked_stream, "_ALWAYS_ALLOWED", 1 << 20)
+    path = tmp_path / "r.tsv.gz"
+    path.write_bytes(pack(b"amino_acid\ttemplates\n" + b"CASSF\t1\n" * 400_000))
+    with pytest.raises(InputError, match=r"r\.tsv\.gz: unpacks to more than 100 times its size \(\d MiB so far\)"):
+        read_repertoire(path)
+    monkeypatch.setattr(unpacked_stream, "_ALWAYS_ALLOWED", 1 << 22)
+    assert len(read_repertoire(path)) == 400_000
 
 
 @pytest.mark.parametrize("data", [b"A", b"A\t", b"#", b"\xff\xfeA\0"])

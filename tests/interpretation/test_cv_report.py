@@ -108,6 +108,9 @@ def test_a_folder_that_has_not_ended_or_is_damaged(folder: Path, cohort: Reperto
     with pytest.raises(InputError, match=r"copy: the cross-validation has not ended \(no metrics.json\)"):
         deeprc.report(copy, output=page)
     limits = r"auc_ci: expected 2 values, found \[0\.1\]"
+    (copy / "metrics.json").write_text("{}")
+    with pytest.raises(InputError, match=r"metrics.json: expected the metrics of at least one target, found none"):
+        deeprc.report(copy, output=page)
     (copy / "metrics.json").write_text('{"status=case": {"n": 3, "n_repeats": 1, "auc": 0.5, "auc_ci": [0.1]}}')
     with pytest.raises(InputError, match=rf"metrics.json.*status=case.*: {limits}"):
         deeprc.report(copy, output=page)

@@ -4,6 +4,7 @@ import io
 import json
 import re
 import shlex
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -450,6 +451,32 @@ def test_benchmark_that_has_not_ended(compared: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"the benchmark has not ended \(no comparison.tsv\)"):
         write_benchmark_report(folder, tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "column", "value", "message"),
+    [
+        ("settings.tsv", "settings", "x", r"settings\.tsv: column 'settings', row 2: is not JSON"),
+        ("settings.tsv", "settings", "[1]", r"settings\.tsv: column 'settings', row 2: expected names and values"),
+        (
+            "comparison.tsv",
+            "method",
+            "x",
+            r"comparison\.tsv: expected each method of .*, found none of 1",
+        ),
+        ("predictions.tsv", "fold", "7", r"predictions\.tsv: method '.*', repertoire '.*': two methods give .* folds"),
+    ],
+)
+def test_a_damaged_table_of_a_benchmark_is_named(
+    compared: Path, tmp_path: Path, name: str, column: str, value: str, message: str
+) -> None:
+    folder = shutil.copytree(compared, tmp_path / "damaged")
+    table = pd.read_csv(folder / name, sep="\t", dtype=str)
+    table.loc[0, column] = value
+    table.to_csv(folder / name, sep="\t", index=False)
+    with pytest.raises(InputError, match=message):
+        write_benchmark_report(folder, tmp_path / "report.html")
 
 
 def test_the_command_refuses_what_has_no_report_and_opens_the_page(

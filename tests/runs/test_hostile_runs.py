@@ -307,7 +307,7 @@ def benchmark_commands(case: Case, folder: Path, out: Path, *, cohort: Path) -> 
     report = ["report", str(folder), "-o", str(out / "report.html")]
     curves = ["plot", "curves", str(folder), "-o", str(out / "curves.svg")]
     again = ["benchmark", str(cohort), *BENCHMARK, "-o", str(folder), "--resume"]
-    if case.file in ("comparison.tsv", "results.tsv", "table.md"):
+    if case.file in ("comparison.tsv", "results.tsv", "settings.tsv", "table.md"):
         return [report]
     if case.file == "predictions.tsv":
         return [report, curves]
@@ -417,7 +417,7 @@ def benchmark_cases(folder: Path, rng: np.random.Generator, n_flips: int) -> lis
     load: Callable[[bytes], Any] = yaml.safe_load
     cases = document_cases(header, (folder / header).read_bytes(), load, yaml.safe_dump)
     cases += document_cases(task, (folder / task).read_bytes(), json.loads, json.dumps)
-    for name in ("comparison.tsv", "results.tsv", "predictions.tsv"):
+    for name in ("comparison.tsv", "results.tsv", "settings.tsv", "predictions.tsv"):
         cases += table_cases(name, (folder / name).read_bytes())
     for name in (header, task, "comparison.tsv", "results.tsv", "predictions.tsv", "table.md"):
         cases += raw_cases(name, (folder / name).read_bytes(), rng, n_flips)

@@ -25,7 +25,7 @@ from deeprc.benchmarking.tables import (
     summarise_chosen_settings,
 )
 from deeprc.documents import MAX_YAML_BYTES, read_text
-from deeprc.errors import InputError
+from deeprc.errors import InputError, describe_names
 from deeprc.evaluation.caution import Caution, read_cautions
 from deeprc.evaluation.comparison import MethodInfo, compare_probabilities
 from deeprc.evaluation.parse_folds import LEAVE_ONE_OUT
@@ -135,6 +135,11 @@ def _read_files(folder: Path) -> _BenchmarkFiles:
     results = read_results(folder / "results.tsv")
     predictions = read_method_predictions(folder / "predictions.tsv", scoring)
     choices = read_choices(folder / "settings.tsv", scoring)
+    if without_row := sorted(set(predictions["method"]) - set(comparison["method"])):
+        raise InputError(
+            f"{folder / 'comparison.tsv'}: expected each method of predictions.tsv, found none of "
+            f"{describe_names(without_row, 'method', 'methods')}"
+        )
     methods = [
         MethodInfo(name, str(header["methods"].get(name, {}).get("label", name)), kind)
         for name, kind in zip(comparison["method"], comparison["kind"], strict=True)

@@ -112,6 +112,8 @@ def read_cross_validation(folder: Path) -> StoredCrossValidation:
             raise InputError(f"{folder}: the cross-validation has not ended (no {name})")
     file = folder / "metrics.json"
     metrics: dict[str, TargetMetrics] = validate(read_json(file), dict[str, TargetMetrics], str(file))
+    if not metrics:
+        raise InputError(f"{file}: expected the metrics of at least one target, found none")
     folds, predictions = read_fold_metrics(folder / "folds.tsv"), read_out_of_fold(folder / "predictions.tsv")
     ended = replace(header, repeats=max((metric.n_repeats for metric in metrics.values()), default=header.repeats))
     file = folder / "motifs.tsv"
