@@ -31,7 +31,8 @@ def find_comparison_cautions(
 
     If every control is worse than the best method, or no control was run, a note says so. A method beats a control if
     it is better with a p-value below `SIGNIFICANCE_LEVEL`, which is not corrected for the number of controls. Warnings
-    about the controls have the section "controls".
+    about the controls have the section "controls". If no method is better than chance, only controls that are better
+    than chance are compared.
 
     Parameters
     ----------
@@ -51,9 +52,12 @@ def find_comparison_cautions(
     best_row = comparison[comparison["best"]].iloc[0]
     best = _Result.of(best_row, label, scoring)
     controls = comparison[(comparison["kind"] == "control") & comparison["difference"].notna()]
+    chance_cautions = _find_chance_cautions(best, best_row, scoring)
+    informative = controls[controls["ci_low"] > scoring.chance_level] if chance_cautions else controls
+    says_nothing = informative.empty and not controls.empty  # neither the best method nor a control beats chance
     return [
-        *_find_chance_cautions(best, best_row, scoring),
-        *_make_control_cautions(controls, best, label, scoring, few_donors=few_donors),
+        *chance_cautions,
+        *([] if says_nothing else _make_control_cautions(informative, best, label, scoring, few_donors=few_donors)),
         *_find_size_cautions(int(best_row["n_smallest"]), scoring),
     ]
 

@@ -27,6 +27,7 @@ from deeprc.runs.model_cautions import (
     find_doubtful_branch_cautions,
     find_packed_cautions,
     find_unused_attention_cautions,
+    reads_only_branches,
 )
 from deeprc.runs.performance import Performance, measure_performance
 from deeprc.runs.predictor import Predictor
@@ -116,7 +117,13 @@ def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, output_part
     stratified_aucs = _measure_stratified_aucs(predictor, dataset, performance)
     cautions = [
         *find_packed_cautions(predictor.runs, performance.parts.tolist()),
-        *find_run_cautions(performance, controls, metadata=dataset.metadata, stratified_aucs=stratified_aucs),
+        *find_run_cautions(
+            performance,
+            controls,
+            metadata=dataset.metadata,
+            stratified_aucs=stratified_aucs,
+            is_cross_fitted=bool(predictor.runs) and all(map(reads_only_branches, predictor.runs)),
+        ),
         *find_unused_attention_cautions(predictor.runs),
         *find_doubtful_branch_cautions(predictor.model),
         *(find_target_like_cautions(columns) if any(comparison.measures for comparison in controls) else []),

@@ -19,6 +19,7 @@ __all__ = [
     "find_doubtful_branch_cautions",
     "find_packed_cautions",
     "find_unused_attention_cautions",
+    "reads_only_branches",
 ]
 
 DOUBTFUL_BRANCH = "doubtful-branch"
@@ -55,8 +56,8 @@ def find_packed_cautions(runs: Sequence[Run], parts: Sequence[str]) -> Iterator[
 
 
 def find_unused_attention_cautions(runs: Sequence[Run]) -> Iterator[Caution]:
-    """Yield a warning if the attention of runs adds nothing to their outputs, see `_reads_only_branches`."""
-    ignoring = [run for run in runs if _reads_only_branches(run)]
+    """Yield a warning if the attention of runs adds nothing to their outputs, see `reads_only_branches`."""
+    ignoring = [run for run in runs if reads_only_branches(run)]
     if not ignoring:
         return
     branches = dict.fromkeys(
@@ -78,7 +79,7 @@ def find_unused_attention_cautions(runs: Sequence[Run]) -> Iterator[Caution]:
     yield Caution("warning", text, "branches", UNUSED_ATTENTION, details)
 
 
-def _reads_only_branches(run: Run) -> bool:
+def reads_only_branches(run: Run) -> bool:
     """Return whether the kept weights are those of the start, in which the output layer reads only the branches.
 
     The start is the regression on start motifs and branches. Without start motifs, all output weights of the attention

@@ -28,6 +28,7 @@ def find_run_cautions(
     *,
     metadata: pd.DataFrame,
     stratified_aucs: Mapping[str, Sequence[StratifiedAuc]] | None = None,
+    is_cross_fitted: bool = False,
 ) -> list[Caution]:
     """Return the warnings about the performance of a run, most important first.
 
@@ -39,6 +40,9 @@ def find_run_cautions(
         Metadata sheet of the cohort, one row per repertoire.
     stratified_aucs
         AUCs within the values of columns, by target.
+    is_cross_fitted
+        Whether training repertoires are predicted by models that did not learn from them, because the network reads
+        branches only. Then it cannot be overfitted to them.
     """
     return [
         *_find_no_held_out_cautions(performance),
@@ -48,7 +52,7 @@ def find_run_cautions(
         *_find_shared_donor_cautions(metadata, performance),
         *find_control_cautions(controls, stratified_aucs or {}),
         *_find_few_repertoires_cautions(performance),
-        *_find_overfitting_cautions(performance),
+        *([] if is_cross_fitted else _find_overfitting_cautions(performance)),
     ]
 
 

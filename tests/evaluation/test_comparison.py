@@ -446,7 +446,7 @@ def test_verdict_when_a_control_does_as_well() -> None:
     ("a", "v", "words"),
     [
         (1.0, 0.8, "is not significantly worse than"),
-        (0.5, 0.8, "has a higher AUC (not significantly) than"),
+        (0.9, 1.1, "has a higher AUC (not significantly) than"),
         (0.5, 5.0, "is significantly better than"),
     ],
 )
@@ -479,9 +479,18 @@ def test_verdict_without_controls_and_without_methods() -> None:
 
 def test_verdict_on_chance_and_on_few_repertoires() -> None:
     lines = verdict(compare(random_predictions({"a": 0.0, "v": 0.0}), [A, CONTROL]), [A, CONTROL])
+    assert len(lines) == 1  # nothing is said of a control that is no better than chance either
     assert lines[0].startswith("No method is significantly better than chance. The best one, Method A, has AUC 0.")
     lines = verdict(compare(random_predictions({"a": 4.0}, n=6, folds=3), [A]), [A])
     assert lines[-1].startswith("The smaller class has only 9 repertoires")
+
+
+def test_a_control_is_named_if_only_it_is_better_than_chance() -> None:
+    lines = verdict(compare(random_predictions({"a": 0.0, "v": 3.0}), [A, CONTROL]), [A, CONTROL])
+    assert [line.split(",")[0] for line in lines] == [
+        "No method is significantly better than chance. The best one",
+        CONTROL.label,
+    ]
 
 
 def test_verdict_of_a_control_that_is_not_complete() -> None:

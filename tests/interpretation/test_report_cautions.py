@@ -139,6 +139,17 @@ def test_a_model_that_learned_nothing_is_not_called_overfitted(trained: Run) -> 
     assert not any(each.name == "learned-by-heart" for each in find_run_cautions(performance, [], metadata=_NOBODY))
 
 
+def test_cross_fitted_scores_are_not_called_overfitted() -> None:
+    """A model that reads branches only predicts training repertoires without having learned from them."""
+    performance = _splits(40, train=0.8, validation=0.15)
+    sheet = pd.DataFrame(index=range(len(performance.ids)))
+    found = [
+        {each.name for each in find_run_cautions(performance, [], metadata=sheet, is_cross_fitted=is_cross_fitted)}
+        for is_cross_fitted in (False, True)
+    ]
+    assert found[0] - found[1] == {"learned-by-heart"}
+
+
 def test_a_cohort_without_usable_test_repertoires_gets_a_warning(trained: Run) -> None:
     performance = _performance(["train"] * 4, [1.0, 1, 0, 0], [1.0, 1, 0, 0])
     assert _texts(trained, performance)[0].startswith("All labelled repertoires of this cohort were used to train")
