@@ -46,7 +46,7 @@ from deeprc.branches.frequencies import RepertoireFrequencies
 from deeprc.branches.gene_pairs import compute_gene_pairs
 from deeprc.branches.linear_function import Kind, LassoKind, LinearFunction, ModelKind
 from deeprc.branches.residues import ExpectedResidues, count_residues
-from deeprc.branches.scaled_features import KmerFeatures, OverdispersedKmers, ResidueFeatures, ScaledFeatures
+from deeprc.branches.scaled_features import NestedKmerFeatures, Overdispersed3mers, ResidueFeatures, ScaledFeatures
 from deeprc.datasets.dataset import RepertoireDataset
 
 __all__ = ["CompositionFeatures"]
@@ -108,16 +108,16 @@ class CompositionFeatures:
             "gene_residues": weights,
             "gene_pairs": weights,
         }
-        kmers = KmerFeatures(frequencies.get_kmers(), weights)
-        self._overdispersed = OverdispersedKmers(kmers.shorter, weights, frequencies.sizes)
+        kmers = NestedKmerFeatures(frequencies.get_kmers(), weights)
+        self._overdispersed = Overdispersed3mers(kmers.shorter, weights, frequencies.sizes)
         residue_counts = count_residues(dataset, self.genes, of_families=of_families)
         self.expected_residues = ExpectedResidues.learn(residue_counts)
         self._residues = ResidueFeatures(self.expected_residues.compute_features(residue_counts), weights)
-        self._by_kind: dict[ModelKind, KmerFeatures | ScaledFeatures] = {
+        self._by_kind: dict[ModelKind, NestedKmerFeatures | ScaledFeatures] = {
             "kmers": kmers,
             "genes": ScaledFeatures(_compute_gene_ratios(frequencies, self.genes), weights, scale="standard"),
             "abundances": ScaledFeatures(_fill_unknown(counts.abundances, weights), weights, scale="standard"),
-            "expansion": KmerFeatures(_fill_unknown(counts.expansion, weights), weights),
+            "expansion": NestedKmerFeatures(_fill_unknown(counts.expansion, weights), weights),
             "gene_pairs": ScaledFeatures(compute_gene_pairs(residue_counts.pairs), weights, scale="common"),
             "gene_expansion": ScaledFeatures(_fill_unknown(counts.gene_expansion, weights), weights, scale="common"),
         }
@@ -149,7 +149,7 @@ class CompositionFeatures:
     def get_table(self, kind: LassoKind) -> NDArray[Any]:
         """Return the features of a kind, unscaled, (B, F)."""
         features = self._overdispersed if kind == "overdispersed_kmers" else self._by_kind[kind]
-        assert not isinstance(features, KmerFeatures)
+        assert not isinstance(features, NestedKmerFeatures)
         return features.table
 
     def make_lasso_function(self, kind: LassoKind, weights: Floats) -> LinearFunction:

@@ -22,7 +22,7 @@ from deeprc.branches.linear_function import ModelKind
 from deeprc.branches.residues import N_PLACED_RESIDUES
 from deeprc.datasets.alphabet import AMINO_ACIDS
 
-__all__ = ["KmerFeatures", "OverdispersedKmers", "ResidueFeatures", "ScaledFeatures"]
+__all__ = ["NestedKmerFeatures", "Overdispersed3mers", "ResidueFeatures", "ScaledFeatures"]
 
 _N_LETTERS = len(AMINO_ACIDS)
 _MIN_Z_SCORE = 3.0  # smallest z-score of the variance of an overdispersed k-mer; chosen in docs/experiments.md
@@ -65,7 +65,7 @@ class ScaledFeatures:
         return np.asarray(self._factor / divisor * self._columns.factor * self._columns.compute_products(dual))
 
 
-class KmerFeatures:
+class NestedKmerFeatures:
     """The frequencies of k-mers of 1 to k residues, in the form of inner products between repertoires.
 
     Parameters
@@ -116,7 +116,7 @@ def _drop_rare(table: Floats) -> Floats:
     return np.asarray(np.where(spread >= _MIN_SPREAD * np.sqrt(np.mean(spread**2)), table, 0.0))
 
 
-class OverdispersedKmers:
+class Overdispersed3mers:
     """The frequencies of F overdispersed 3-mers, in the form of inner products between repertoires.
 
     Parameters
@@ -156,7 +156,7 @@ class OverdispersedKmers:
 def _measure_overdispersion(table: NDArray[np.float32], weights: Floats, sizes: Integers) -> Floats:
     """Return the z-score of the variance of each k-mer's frequencies, (E,), see `FrequencyPrecision`.
 
-    The arguments are those of `OverdispersedKmers`. Repertoires without sequences are left out. Each repertoire counts
+    The arguments are those of `Overdispersed3mers`. Repertoires without sequences are left out. Each repertoire counts
     as a donor: if donors have several repertoires, more k-mers that vary between donors have a high z-score.
     """
     known = np.flatnonzero(sizes)

@@ -19,7 +19,7 @@ from deeprc.arrays import Floats
 from deeprc.branches.residues import (
     N_PLACED_RESIDUES,
     POSITIONS,
-    ResidueCounts,
+    PlacedResidueCounts,
     count_residues,
     name_placed_residues,
 )
@@ -90,7 +90,7 @@ def _average(weights: Floats, counts: Floats) -> Floats:
     return np.asarray((weights * counts).sum(axis=0) / np.maximum(counts.sum(axis=0), 1e-9))
 
 
-def _compute_shown(counts: ResidueCounts) -> Iterator[Floats]:
+def _compute_shown(counts: PlacedResidueCounts) -> Iterator[Floats]:
     """Yield the numbers whose means are shown: the length, (B, 1), and residues per sequence, (B, F), (B, G * F)."""
     sizes = counts.pairs.sum(axis=(1, 2))[:, None]
     by_position = counts.by_v.sum(axis=1, dtype=np.float64) / sizes

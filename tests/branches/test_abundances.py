@@ -117,7 +117,8 @@ def test_a_branch_by_hand() -> None:
     np.testing.assert_allclose(found, np.tile(score, (4, 1)) / (4 + NOISE_SEQUENCES), rtol=1e-7)
     assert branch.score(repertoire(Sequences.encode(["CASSL"] * 9))).tolist() == [0, 0]  # counts of 1
     reads = {"abundances": True, "richness_depth": 2, "expansion": False}
-    assert branch.describe() == {"v_call": [], "j_call": [], **reads, "families": False, "doubtful": False}
+    others = dict.fromkeys(["residues", "gene_pairs", "families", "doubtful"], False)
+    assert branch.describe() == {"v_call": [], "j_call": [], **reads, **others}
     rebuilt = CompositionBranch.from_description(branch.describe(), 2, "model")
     rebuilt.load_state_dict(branch.state_dict())
     np.testing.assert_array_equal(rebuilt.score(repertoire(sequences)), branch.score(repertoire(sequences)))
