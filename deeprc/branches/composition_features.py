@@ -112,7 +112,7 @@ class CompositionFeatures:
         self._overdispersed = OverdispersedKmers(kmers.shorter, weights, frequencies.sizes)
         residue_counts = count_residues(dataset, self.genes, of_families=of_families)
         self.expected_residues = ExpectedResidues.learn(residue_counts)
-        self._residues = ResidueFeatures(self.expected_residues.compute_features(residue_counts), weights)
+        self._residues = ResidueFeatures(*self.expected_residues.compute_features(residue_counts), weights)
         self._by_kind: dict[ModelKind, KmerFeatures | ScaledFeatures] = {
             "kmers": kmers,
             "genes": ScaledFeatures(_compute_gene_ratios(frequencies, self.genes), weights, scale="standard"),

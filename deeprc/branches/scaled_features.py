@@ -177,8 +177,10 @@ class ResidueFeatures:
 
     Parameters
     ----------
-    table
-        Features by V gene, (B, G * F).
+    by_gene
+        Features by V gene, (B, G, F) float32.
+    sums, lengths
+        Their sums over the V genes, (B, F), and over the residues, (B, G).
     weights
         Weights of the repertoires, (B,).
 
@@ -190,20 +192,17 @@ class ResidueFeatures:
         Inner products between repertoires, (B, B), of each kind of features that vary.
     """
 
-    def __init__(self, table: Floats, weights: Floats) -> None:
-        by_gene = table.reshape(len(table), -1, N_PLACED_RESIDUES)
-        of_all_genes = np.round(by_gene.sum(axis=1), _DECIMALS)
-        gene_lengths = np.round(by_gene.sum(axis=2), _DECIMALS)
-        length = np.round(of_all_genes.sum(axis=1, keepdims=True), _DECIMALS)
+    def __init__(self, by_gene: NDArray[np.float32], sums: Floats, lengths: Floats, weights: Floats) -> None:
+        length = np.round(sums.sum(axis=1, keepdims=True), _DECIMALS)
         self._by_kind: dict[ModelKind, ScaledFeatures] = {
             "length": ScaledFeatures(length, weights, scale="standard"),
-            "gene_lengths": ScaledFeatures(gene_lengths, weights, scale="common"),
-            "residues": ScaledFeatures(_drop_rare(of_all_genes), weights, scale="standard"),
-            "gene_residues": ScaledFeatures(table, weights, scale="common"),
+            "gene_lengths": ScaledFeatures(lengths, weights, scale="common"),
+            "residues": ScaledFeatures(_drop_rare(sums), weights, scale="standard"),
+            "gene_residues": ScaledFeatures(by_gene.reshape(len(by_gene), -1), weights, scale="common"),
         }
         self.centre = self._by_kind["gene_residues"].centre
         self.products = {kind: part.products for kind, part in self._by_kind.items() if part.products is not None}
-        if table.shape[1] == N_PLACED_RESIDUES:  # no V gene is known, so they repeat the others
+        if by_gene.shape[1] == 1:  # no V gene is known, so they repeat the others
             self.products.pop("gene_lengths", None)
             self.products.pop("gene_residues", None)
 

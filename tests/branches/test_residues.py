@@ -119,10 +119,13 @@ def test_features_by_hand(tmp_path: Path) -> None:
     # A at 105: 4 of 6 sequences, 2 of 3 with V1, 2 of 2 with V2, 0 of 1 without; 3 of 4 with J1, 0 of 1, 1 of 1
     np.testing.assert_allclose(expected.by_v[:, AT["A at 105"]], [0, 1 / 3, -2 / 3], atol=1e-15)
     np.testing.assert_allclose(expected.by_j[:, AT["A at 105"]], [3 / 4, 0, 1], atol=1e-15)
-    features = expected.compute_features(counts).reshape(2, 3, 280)
+    features, sums, lengths = expected.compute_features(counts)
     # with V1 in the first: CAF is 1 and expected 2/3 + 3/4 - 2/3; CGF is 0 and expected 2/3 + 0 - 2/3
     np.testing.assert_allclose(features[0, 0, AT["A at 105"]], (1 - 3 / 4 + 0) / 4, rtol=1e-6)
-    np.testing.assert_allclose(features, count_by_hand(COHORT, genes)[0], atol=1e-7)
+    by_hand, _ = count_by_hand(COHORT, genes)
+    np.testing.assert_allclose(features, by_hand, atol=1e-7)
+    np.testing.assert_allclose(sums, by_hand.sum(axis=1), atol=1e-9)
+    np.testing.assert_allclose(lengths, by_hand.sum(axis=2), atol=1e-6)
 
 
 def test_genes_that_are_not_named_are_counted_together(tmp_path: Path) -> None:
