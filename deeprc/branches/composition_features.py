@@ -110,15 +110,14 @@ class CompositionFeatures:
         }
         kmers = KmerFeatures(frequencies.get_kmers(), weights)
         self._overdispersed = OverdispersedKmers(kmers.shorter, weights, frequencies.sizes)
-        residue_counts = count_residues(dataset, self.genes, of_families=of_families)
-        self.expected_residues = ExpectedResidues.learn(residue_counts)
-        self._residues = ResidueFeatures(*self.expected_residues.compute_features(residue_counts), weights)
+        learned = _learn_residues(dataset, self.genes, weights, of_families=of_families)
+        self.expected_residues, self._residues, gene_pairs = learned
         self._by_kind: dict[ModelKind, KmerFeatures | ScaledFeatures] = {
             "kmers": kmers,
             "genes": ScaledFeatures(_compute_gene_ratios(frequencies, self.genes), weights, scale="standard"),
             "abundances": ScaledFeatures(_fill_unknown(counts.abundances, weights), weights, scale="standard"),
             "expansion": KmerFeatures(_fill_unknown(counts.expansion, weights), weights),
-            "gene_pairs": ScaledFeatures(compute_gene_pairs(residue_counts.pairs), weights, scale="common"),
+            "gene_pairs": ScaledFeatures(compute_gene_pairs(gene_pairs), weights, scale="common"),
             "gene_expansion": ScaledFeatures(_fill_unknown(counts.gene_expansion, weights), weights, scale="common"),
         }
         centres = {kind: features.centre for kind, features in self._by_kind.items()}
@@ -206,6 +205,18 @@ def _compute_gene_ratios(frequencies: RepertoireFrequencies, genes: Mapping[str,
         compute_centred_log_ratios(frequencies.count_genes(field, names)) for field, names in genes.items() if names
     ]
     return np.hstack([np.zeros((len(frequencies.sizes), 0)), *by_field])
+
+
+def _learn_residues(
+    dataset: RepertoireDataset, genes: Mapping[str, Sequence[str]], weights: Floats, *, of_families: bool
+) -> tuple[ExpectedResidues, ResidueFeatures, Floats]:
+    """Return which residues are expected from the genes, the features, and the counts of gene pairs, (B, G, H).
+
+    The other counts, which are large, are dropped.
+    """
+    counts = count_residues(dataset, genes, of_families=of_families)
+    expected = ExpectedResidues.learn(counts)
+    return expected, ResidueFeatures(*expected.compute_features(counts), weights), counts.pairs
 
 
 def _find_known(table: NDArray[Any]) -> Flags:

@@ -63,7 +63,6 @@ N_PLACED_RESIDUES = len(POSITIONS) * len(AMINO_ACIDS)
 _N_LETTERS = len(AMINO_ACIDS)
 _N_FRONT, _N_BACK = 7, 6  # number of positions up to 111, and from 112
 _DECIMALS = 10  # a feature that is 0 but for rounding is exactly 0
-_LENGTH_DECIMALS = 6  # counts of families have 32 bits; a length that is equal but for rounding must not vary
 
 
 class ResidueCounts(NamedTuple):
@@ -121,7 +120,7 @@ class ExpectedResidues(NamedTuple):
             of_repertoire = (by_v[has_gene] - expected) / size
             features[row, has_gene] = np.round(of_repertoire, _DECIMALS)
             sums[row] = np.round(of_repertoire.sum(axis=0), _DECIMALS)
-            lengths[row, has_gene] = np.round(of_repertoire.sum(axis=1), _LENGTH_DECIMALS)
+            lengths[row, has_gene] = np.round(of_repertoire.sum(axis=1), _DECIMALS)
         return features, sums, lengths
 
     def sum_weights(self, weights: Floats) -> Floats:

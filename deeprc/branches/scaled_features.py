@@ -27,8 +27,8 @@ __all__ = ["KmerFeatures", "OverdispersedKmers", "ResidueFeatures", "ScaledFeatu
 _N_LETTERS = len(AMINO_ACIDS)
 _MIN_Z_SCORE = 3.0  # smallest z-score of the variance of an overdispersed k-mer; chosen in docs/experiments.md
 _MAX_OVERDISPERSED = 2000  # in large repertoires nearly all k-mers are, and a lasso of all would take a minute
+_MIN_LENGTH_RANGE = 1e-6  # of mean lengths; counts of families have 32 bits, so equal lengths differ by rounding
 _MIN_SPREAD = 0.01  # smallest standard deviation of a residue at a position, relative to their root mean square
-_DECIMALS = 10  # the sum of features that are 0 but for rounding is exactly 0
 
 
 class ScaledFeatures:
@@ -104,6 +104,11 @@ class KmerFeatures:
             weights = features.compute_weights(dual, divisor=len(self._by_length))
             total += np.repeat(weights, len(total) // len(weights))
         return total
+
+
+def _drop_constant(lengths: Floats) -> Floats:
+    """Return mean lengths of junctions, (B, G), where those that differ by rounding alone are 0."""
+    return np.asarray(np.where(np.ptp(lengths, axis=0) > _MIN_LENGTH_RANGE, lengths, 0.0))
 
 
 def _drop_rare(table: Floats) -> Floats:
@@ -193,10 +198,9 @@ class ResidueFeatures:
     """
 
     def __init__(self, by_gene: NDArray[np.float32], sums: Floats, lengths: Floats, weights: Floats) -> None:
-        length = np.round(sums.sum(axis=1, keepdims=True), _DECIMALS)
         self._by_kind: dict[ModelKind, ScaledFeatures] = {
-            "length": ScaledFeatures(length, weights, scale="standard"),
-            "gene_lengths": ScaledFeatures(lengths, weights, scale="common"),
+            "length": ScaledFeatures(_drop_constant(sums.sum(axis=1, keepdims=True)), weights, scale="standard"),
+            "gene_lengths": ScaledFeatures(_drop_constant(lengths), weights, scale="common"),
             "residues": ScaledFeatures(_drop_rare(sums), weights, scale="standard"),
             "gene_residues": ScaledFeatures(by_gene.reshape(len(by_gene), -1), weights, scale="common"),
         }
