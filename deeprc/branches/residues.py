@@ -43,7 +43,7 @@ __all__ = [
     "N_PLACED_RESIDUES",
     "POSITIONS",
     "ExpectedResidues",
-    "ResidueCounts",
+    "PlacedResidueCounts",
     "ResidueTerms",
     "add_residue_terms",
     "count_residues",
@@ -65,7 +65,7 @@ _N_FRONT, _N_BACK = 7, 6  # number of positions up to 111, and from 112
 _DECIMALS = 10  # a feature that is 0 but for rounding is exactly 0
 
 
-class ResidueCounts(NamedTuple):
+class PlacedResidueCounts(NamedTuple):
     """How many sequences of B repertoires have which residues; clonal families may count once each.
 
     Attributes
@@ -95,7 +95,7 @@ class ExpectedResidues(NamedTuple):
     by_j: Floats
 
     @classmethod
-    def learn(cls, counts: ResidueCounts) -> ExpectedResidues:
+    def learn(cls, counts: PlacedResidueCounts) -> ExpectedResidues:
         """Return the shares among all sequences of B repertoires; a gene that none has gets those of all sequences."""
         pairs = counts.pairs.sum(axis=0)
         residues_by_gene = [np.asarray(part.sum(axis=0, dtype=np.float64)) for part in (counts.by_v, counts.by_j)]
@@ -106,7 +106,7 @@ class ExpectedResidues(NamedTuple):
         ]
         return cls(shares[0] - of_all, shares[1])
 
-    def compute_features(self, counts: ResidueCounts) -> tuple[NDArray[np.float32], Floats, Floats]:
+    def compute_features(self, counts: PlacedResidueCounts) -> tuple[NDArray[np.float32], Floats, Floats]:
         """Return the features of B repertoires, (B, G, F), and their sums over the V genes, (B, F), and over F, (B, G).
 
         Those of a repertoire without sequences are 0. The sums are exact, although the features have 32 bits.
@@ -154,7 +154,7 @@ class ResidueTerms(NamedTuple):
 
 def count_residues(
     dataset: RepertoireDataset, genes: Mapping[str, Sequence[str]], *, of_families: bool = False
-) -> ResidueCounts:
+) -> PlacedResidueCounts:
     """Return how many sequences have which residues. The counts are cached beside the container.
 
     Parameters
@@ -182,7 +182,7 @@ def count_residues(
     known = {field: tables[f"{field}_names"].tolist() if field in dataset.gene_fields else [] for field in GENE_FIELDS}
     v_indices, j_indices = (_index_names([*known[field], ""], genes.get(field, ())) for field in GENE_FIELDS)
     pairs = _sum_rows(_sum_rows(tables["pairs"][rows], v_indices, axis=1), j_indices, axis=2)
-    return ResidueCounts(
+    return PlacedResidueCounts(
         _take_genes(tables["by_v"], rows, v_indices), _take_genes(tables["by_j"], rows, j_indices), pairs
     )
 
@@ -240,7 +240,7 @@ def _sum_rows(table: Floats, indices: NDArray[np.int64], *, axis: int) -> Floats
 
 
 def _count(repertoire: Repertoire, genes: Mapping[str, Sequence[str]], of_families: bool) -> tuple[Floats, ...]:
-    """Return the three counts of one repertoire, (G, F), (H, F) and (G, H), see `ResidueCounts`."""
+    """Return the three counts of one repertoire, (G, F), (H, F) and (G, H), see `PlacedResidueCounts`."""
     names = [genes.get(field, ()) for field in GENE_FIELDS]
     n_v, n_j = (1 + len(of_field) for of_field in names)
     by_v, by_j, pairs = np.zeros((n_v, N_PLACED_RESIDUES)), np.zeros((n_j, N_PLACED_RESIDUES)), np.zeros((n_v, n_j))

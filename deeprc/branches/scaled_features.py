@@ -22,7 +22,7 @@ from deeprc.branches.linear_function import ModelKind
 from deeprc.branches.residues import N_PLACED_RESIDUES
 from deeprc.datasets.alphabet import AMINO_ACIDS
 
-__all__ = ["KmerFeatures", "OverdispersedKmers", "ResidueFeatures", "ScaledFeatures"]
+__all__ = ["ScaledFeatures", "ScaledKmers", "ScaledOverdispersedKmers", "ScaledResidues"]
 
 _N_LETTERS = len(AMINO_ACIDS)
 _MIN_Z_SCORE = 3.0  # smallest z-score of the variance of an overdispersed k-mer; chosen in docs/experiments.md
@@ -65,7 +65,7 @@ class ScaledFeatures:
         return np.asarray(self._factor / divisor * self._columns.factor * self._columns.compute_products(dual))
 
 
-class KmerFeatures:
+class ScaledKmers:
     """The frequencies of k-mers of 1 to k residues, in the form of inner products between repertoires.
 
     Parameters
@@ -121,7 +121,7 @@ def _drop_rare(table: Floats) -> Floats:
     return np.asarray(np.where(spread >= _MIN_SPREAD * np.sqrt(np.mean(spread**2)), table, 0.0))
 
 
-class OverdispersedKmers:
+class ScaledOverdispersedKmers:
     """The frequencies of F overdispersed 3-mers, in the form of inner products between repertoires.
 
     Parameters
@@ -161,8 +161,8 @@ class OverdispersedKmers:
 def _measure_overdispersion(table: NDArray[np.float32], weights: Floats, sizes: Integers) -> Floats:
     """Return the z-score of the variance of each k-mer's frequencies, (E,), see `FrequencyPrecision`.
 
-    The arguments are those of `OverdispersedKmers`. Repertoires without sequences are left out. Each repertoire counts
-    as a donor: if donors have several repertoires, more k-mers that vary between donors have a high z-score.
+    The arguments are those of `ScaledOverdispersedKmers`. Repertoires without sequences are left out. Each repertoire
+    counts as a donor: if donors have several repertoires, more k-mers that vary between donors have a high z-score.
     """
     known = np.flatnonzero(sizes)
     mean, variance = np.zeros((2, table.shape[1]))
@@ -177,7 +177,7 @@ def _measure_overdispersion(table: NDArray[np.float32], weights: Floats, sizes: 
     return precision.compute_z_scores(mean, variance, np.zeros(len(mean)))
 
 
-class ResidueFeatures:
+class ScaledResidues:
     """The features of residues at positions, in the form of inner products between repertoires.
 
     Parameters

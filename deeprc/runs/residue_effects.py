@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from deeprc.arrays import Floats
 from deeprc.branches.residues import (
     POSITIONS,
-    ResidueCounts,
+    PlacedResidueCounts,
     count_residues,
     name_placed_residues,
 )
@@ -97,7 +97,7 @@ def _measure_member(
 
 
 def _measure_genes(
-    by_gene: NDArray[np.float32], weights: Floats, counts: ResidueCounts, groups: NDArray[np.bool_]
+    by_gene: NDArray[np.float32], weights: Floats, counts: PlacedResidueCounts, groups: NDArray[np.bool_]
 ) -> tuple[Floats, Floats]:
     """Return the effects of the residues in each V gene, (T, G * F), and their means in the groups, (2, T, G * F)."""
     effects = np.zeros(weights.shape)
