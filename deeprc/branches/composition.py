@@ -3,7 +3,7 @@
 The features x of a repertoire are the mean number of times that each 4-mer occurs in a sequence, the centred log-ratios
 of V and J gene usage (as `VGeneUsage`), how diverse the counts are (`compute_abundance_features`), which 3-mers and
 genes expanded clones have (`deeprc.branches.expansion`), and which residues are at each position of the junctions,
-compared with what their genes let expect (`deeprc.branches.residues`), and which V genes and J genes are used together
+compared with sequences of the same genes (`deeprc.branches.residues`), and which V genes and J genes are used together
 (`deeprc.branches.gene_pairs`). With the mean x of the training repertoires, the score is
 
     n / (n + m) * weights . (x - mean),
@@ -265,7 +265,7 @@ class CompositionBranch(Branch):
         """Return the contribution of each sequence of a repertoire to the scores, (N, T); see `Branch`.
 
         The weight of a k-mer belongs to the sequence that has it. So do the weights of the residues at their positions,
-        minus the sum that the genes of the sequence let expect, and the weight of a k-mer or gene of expanded clones,
+        minus the sum expected from the genes of the sequence, and the weight of a k-mer or gene of expanded clones,
         times the expansion score of the sequence. The part of a gene's usage is shared by the sequences that have the
         gene, and by all sequences if none has it. How diverse the counts are, and the part that does not depend on the
         repertoire, are shared by all sequences. The part of unknown counts is 0. For pairs of genes see

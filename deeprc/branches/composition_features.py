@@ -46,7 +46,7 @@ from deeprc.branches.frequencies import RepertoireFrequencies
 from deeprc.branches.gene_pairs import compute_gene_pairs
 from deeprc.branches.linear_function import Kind, LassoKind, LinearFunction, ModelKind
 from deeprc.branches.residues import ExpectedResidues, count_residues
-from deeprc.branches.scaled_features import NestedKmerFeatures, Overdispersed3mers, ResidueFeatures, ScaledFeatures
+from deeprc.branches.scaled_features import ScaledFeatures, ScaledKmers, ScaledOverdispersedKmers, ScaledResidues
 from deeprc.datasets.dataset import RepertoireDataset
 
 __all__ = ["CompositionFeatures"]
@@ -108,17 +108,16 @@ class CompositionFeatures:
             "gene_residues": weights,
             "gene_pairs": weights,
         }
-        kmers = NestedKmerFeatures(frequencies.get_kmers(), weights)
-        self._overdispersed = Overdispersed3mers(kmers.shorter, weights, frequencies.sizes)
-        residue_counts = count_residues(dataset, self.genes, of_families=of_families)
-        self.expected_residues = ExpectedResidues.learn(residue_counts)
-        self._residues = ResidueFeatures(self.expected_residues.compute_features(residue_counts), weights)
-        self._by_kind: dict[ModelKind, NestedKmerFeatures | ScaledFeatures] = {
+        kmers = ScaledKmers(frequencies.get_kmers(), weights)
+        self._overdispersed = ScaledOverdispersedKmers(kmers.shorter, weights, frequencies.sizes)
+        learned = _learn_residues(dataset, self.genes, weights, of_families=of_families)
+        self.expected_residues, self._residues, gene_pairs = learned
+        self._by_kind: dict[ModelKind, ScaledKmers | ScaledFeatures] = {
             "kmers": kmers,
             "genes": ScaledFeatures(_compute_gene_ratios(frequencies, self.genes), weights, scale="standard"),
             "abundances": ScaledFeatures(_fill_unknown(counts.abundances, weights), weights, scale="standard"),
-            "expansion": NestedKmerFeatures(_fill_unknown(counts.expansion, weights), weights),
-            "gene_pairs": ScaledFeatures(compute_gene_pairs(residue_counts.pairs), weights, scale="common"),
+            "expansion": ScaledKmers(_fill_unknown(counts.expansion, weights), weights),
+            "gene_pairs": ScaledFeatures(compute_gene_pairs(gene_pairs), weights, scale="common"),
             "gene_expansion": ScaledFeatures(_fill_unknown(counts.gene_expansion, weights), weights, scale="common"),
         }
         centres = {kind: features.centre for kind, features in self._by_kind.items()}
@@ -149,7 +148,7 @@ class CompositionFeatures:
     def get_table(self, kind: LassoKind) -> NDArray[Any]:
         """Return the features of a kind, unscaled, (B, F)."""
         features = self._overdispersed if kind == "overdispersed_kmers" else self._by_kind[kind]
-        assert not isinstance(features, NestedKmerFeatures)
+        assert not isinstance(features, ScaledKmers)
         return features.table
 
     def make_lasso_function(self, kind: LassoKind, weights: Floats) -> LinearFunction:
@@ -206,6 +205,18 @@ def _compute_gene_ratios(frequencies: RepertoireFrequencies, genes: Mapping[str,
         compute_centred_log_ratios(frequencies.count_genes(field, names)) for field, names in genes.items() if names
     ]
     return np.hstack([np.zeros((len(frequencies.sizes), 0)), *by_field])
+
+
+def _learn_residues(
+    dataset: RepertoireDataset, genes: Mapping[str, Sequence[str]], weights: Floats, *, of_families: bool
+) -> tuple[ExpectedResidues, ScaledResidues, Floats]:
+    """Return which residues are expected from the genes, the features, and the counts of gene pairs, (B, G, H).
+
+    The other counts, which are large, are dropped.
+    """
+    counts = count_residues(dataset, genes, of_families=of_families)
+    expected = ExpectedResidues.learn(counts)
+    return expected, ScaledResidues(*expected.compute_features(counts), weights), counts.pairs
 
 
 def _find_known(table: NDArray[Any]) -> Flags:

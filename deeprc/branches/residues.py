@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +61,6 @@ N_PLACED_RESIDUES = len(POSITIONS) * len(AMINO_ACIDS)
 """Number of pairs of a position and a residue, F. Those of one position follow each other."""
 
 _N_LETTERS = len(AMINO_ACIDS)
-_Number = TypeVar("_Number", bound=np.generic)
 _N_FRONT, _N_BACK = 7, 6  # number of positions up to 111, and from 112
 _DECIMALS = 10  # a feature that is 0 but for rounding is exactly 0
 
@@ -107,14 +106,22 @@ class ExpectedResidues(NamedTuple):
         ]
         return cls(shares[0] - of_all, shares[1])
 
-    def compute_features(self, counts: PlacedResidueCounts) -> Floats:
-        """Return the features of B repertoires, (B, G * F); 0 for a repertoire without sequences."""
+    def compute_features(self, counts: PlacedResidueCounts) -> tuple[NDArray[np.float32], Floats, Floats]:
+        """Return the features of B repertoires, (B, G, F), and their sums over the V genes, (B, F), and over F, (B, G).
+
+        Those of a repertoire without sequences are 0. The sums are exact, although the features have 32 bits.
+        """
         sizes = np.maximum(counts.pairs.sum(axis=(1, 2)), 1e-9)
-        features = np.empty(counts.by_v.shape)
+        features, sums = np.zeros(counts.by_v.shape, np.float32), np.zeros((len(sizes), N_PLACED_RESIDUES))
+        lengths = np.zeros(features.shape[:2])
         for row, (by_v, pairs, size) in enumerate(zip(counts.by_v, counts.pairs, sizes, strict=True)):
-            expected = pairs.sum(axis=1)[:, None] * self.by_v + pairs @ self.by_j
-            features[row] = np.round((by_v - expected) / size, _DECIMALS)
-        return features.reshape(len(features), -1)
+            has_gene = pairs.any(axis=1)  # the features of other genes are 0; a repertoire lacks most of a long list
+            expected = pairs[has_gene].sum(axis=1)[:, None] * self.by_v[has_gene] + pairs[has_gene] @ self.by_j
+            of_repertoire = (by_v[has_gene] - expected) / size
+            features[row, has_gene] = np.round(of_repertoire, _DECIMALS)
+            sums[row] = np.round(of_repertoire.sum(axis=0), _DECIMALS)
+            lengths[row, has_gene] = np.round(of_repertoire.sum(axis=1), _DECIMALS)
+        return features, sums, lengths
 
     def sum_weights(self, weights: Floats) -> Floats:
         """Return the sum of the weights, (T, G, F), over the residues expected of each pair of genes, (T, G, H)."""
@@ -172,11 +179,12 @@ def count_residues(
         return tables | {f"{field}_names": np.array(of_field, np.str_) for field, of_field in names.items()}
 
     tables, rows = load_or_compute(dataset, "residues", {"families": of_families}, compute), dataset.repertoire_indices
-    by_v, by_j, pairs = (np.asarray(tables[name][rows]) for name in PlacedResidueCounts._fields)
     known = {field: tables[f"{field}_names"].tolist() if field in dataset.gene_fields else [] for field in GENE_FIELDS}
     v_indices, j_indices = (_index_names([*known[field], ""], genes.get(field, ())) for field in GENE_FIELDS)
-    pairs = _sum_rows(_sum_rows(pairs, v_indices, axis=1), j_indices, axis=2)
-    return PlacedResidueCounts(_sum_rows(by_v, v_indices, axis=1), _sum_rows(by_j, j_indices, axis=1), pairs)
+    pairs = _sum_rows(_sum_rows(tables["pairs"][rows], v_indices, axis=1), j_indices, axis=2)
+    return PlacedResidueCounts(
+        _take_genes(tables["by_v"], rows, v_indices), _take_genes(tables["by_j"], rows, j_indices), pairs
+    )
 
 
 def name_placed_residues() -> list[str]:
@@ -206,10 +214,26 @@ def _index_names(vocabulary: Sequence[str], names: Sequence[str]) -> NDArray[np.
     return np.array([index_of.get(name, len(names)) for name in vocabulary], np.int64)
 
 
-def _sum_rows(table: NDArray[_Number], indices: NDArray[np.int64], *, axis: int) -> NDArray[_Number]:
+def _take_genes(
+    table: NDArray[np.float32], repertoires: NDArray[np.int64], indices: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """Return the counts of some repertoires, (B, G, F), where rows of the same gene, by its index, are summed.
+
+    The last index is that of all other genes. Repertoires are read one by one: a second copy of all would be large.
+    """
+    n_named = int(indices[-1])
+    is_named = indices < n_named
+    taken = np.zeros((len(repertoires), n_named + 1, N_PLACED_RESIDUES), np.float32)
+    for row, repertoire in enumerate(repertoires.tolist()):
+        taken[row, indices[is_named]] = table[repertoire, is_named]
+        taken[row, n_named] = table[repertoire, ~is_named].sum(axis=0)
+    return taken
+
+
+def _sum_rows(table: Floats, indices: NDArray[np.int64], *, axis: int) -> Floats:
     """Return the sums of the rows of an axis that have the same index; the highest index is that of the last row."""
     rows = np.moveaxis(table, axis, 0)
-    sums = np.zeros((int(indices[-1]) + 1, *rows.shape[1:]), table.dtype)
+    sums = np.zeros((int(indices[-1]) + 1, *rows.shape[1:]))
     for row, index in zip(rows, indices.tolist(), strict=True):
         sums[index] += row
     return np.moveaxis(sums, 0, axis)

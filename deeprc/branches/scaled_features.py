@@ -22,13 +22,13 @@ from deeprc.branches.linear_function import ModelKind
 from deeprc.branches.residues import N_PLACED_RESIDUES
 from deeprc.datasets.alphabet import AMINO_ACIDS
 
-__all__ = ["NestedKmerFeatures", "Overdispersed3mers", "ResidueFeatures", "ScaledFeatures"]
+__all__ = ["ScaledFeatures", "ScaledKmers", "ScaledOverdispersedKmers", "ScaledResidues"]
 
 _N_LETTERS = len(AMINO_ACIDS)
 _MIN_Z_SCORE = 3.0  # smallest z-score of the variance of an overdispersed k-mer; chosen in docs/experiments.md
 _MAX_OVERDISPERSED = 2000  # in large repertoires nearly all k-mers are, and a lasso of all would take a minute
+_MIN_LENGTH_RANGE = 1e-6  # of mean lengths; counts of families have 32 bits, so equal lengths differ by rounding
 _MIN_SPREAD = 0.01  # smallest standard deviation of a residue at a position, relative to their root mean square
-_DECIMALS = 10  # the sum of features that are 0 but for rounding is exactly 0
 
 
 class ScaledFeatures:
@@ -65,7 +65,7 @@ class ScaledFeatures:
         return np.asarray(self._factor / divisor * self._columns.factor * self._columns.compute_products(dual))
 
 
-class NestedKmerFeatures:
+class ScaledKmers:
     """The frequencies of k-mers of 1 to k residues, in the form of inner products between repertoires.
 
     Parameters
@@ -106,6 +106,11 @@ class NestedKmerFeatures:
         return total
 
 
+def _drop_constant(lengths: Floats) -> Floats:
+    """Return mean lengths of junctions, (B, G), where those that differ by rounding alone are 0."""
+    return np.asarray(np.where(np.ptp(lengths, axis=0) > _MIN_LENGTH_RANGE, lengths, 0.0))
+
+
 def _drop_rare(table: Floats) -> Floats:
     """Return features, (B, F), where those that hardly vary, compared with the others, are 0.
 
@@ -116,7 +121,7 @@ def _drop_rare(table: Floats) -> Floats:
     return np.asarray(np.where(spread >= _MIN_SPREAD * np.sqrt(np.mean(spread**2)), table, 0.0))
 
 
-class Overdispersed3mers:
+class ScaledOverdispersedKmers:
     """The frequencies of F overdispersed 3-mers, in the form of inner products between repertoires.
 
     Parameters
@@ -156,8 +161,8 @@ class Overdispersed3mers:
 def _measure_overdispersion(table: NDArray[np.float32], weights: Floats, sizes: Integers) -> Floats:
     """Return the z-score of the variance of each k-mer's frequencies, (E,), see `FrequencyPrecision`.
 
-    The arguments are those of `Overdispersed3mers`. Repertoires without sequences are left out. Each repertoire counts
-    as a donor: if donors have several repertoires, more k-mers that vary between donors have a high z-score.
+    The arguments are those of `ScaledOverdispersedKmers`. Repertoires without sequences are left out. Each repertoire
+    counts as a donor: if donors have several repertoires, more k-mers that vary between donors have a high z-score.
     """
     known = np.flatnonzero(sizes)
     mean, variance = np.zeros((2, table.shape[1]))
@@ -172,13 +177,15 @@ def _measure_overdispersion(table: NDArray[np.float32], weights: Floats, sizes: 
     return precision.compute_z_scores(mean, variance, np.zeros(len(mean)))
 
 
-class ResidueFeatures:
+class ScaledResidues:
     """The features of residues at positions, in the form of inner products between repertoires.
 
     Parameters
     ----------
-    table
-        Features by V gene, (B, G * F).
+    by_gene
+        Features by V gene, (B, G, F) float32.
+    sums, lengths
+        Their sums over the V genes, (B, F), and over the residues, (B, G).
     weights
         Weights of the repertoires, (B,).
 
@@ -190,20 +197,16 @@ class ResidueFeatures:
         Inner products between repertoires, (B, B), of each kind of features that vary.
     """
 
-    def __init__(self, table: Floats, weights: Floats) -> None:
-        by_gene = table.reshape(len(table), -1, N_PLACED_RESIDUES)
-        of_all_genes = np.round(by_gene.sum(axis=1), _DECIMALS)
-        gene_lengths = np.round(by_gene.sum(axis=2), _DECIMALS)
-        length = np.round(of_all_genes.sum(axis=1, keepdims=True), _DECIMALS)
+    def __init__(self, by_gene: NDArray[np.float32], sums: Floats, lengths: Floats, weights: Floats) -> None:
         self._by_kind: dict[ModelKind, ScaledFeatures] = {
-            "length": ScaledFeatures(length, weights, scale="standard"),
-            "gene_lengths": ScaledFeatures(gene_lengths, weights, scale="common"),
-            "residues": ScaledFeatures(_drop_rare(of_all_genes), weights, scale="standard"),
-            "gene_residues": ScaledFeatures(table, weights, scale="common"),
+            "length": ScaledFeatures(_drop_constant(sums.sum(axis=1, keepdims=True)), weights, scale="standard"),
+            "gene_lengths": ScaledFeatures(_drop_constant(lengths), weights, scale="common"),
+            "residues": ScaledFeatures(_drop_rare(sums), weights, scale="standard"),
+            "gene_residues": ScaledFeatures(by_gene.reshape(len(by_gene), -1), weights, scale="common"),
         }
         self.centre = self._by_kind["gene_residues"].centre
         self.products = {kind: part.products for kind, part in self._by_kind.items() if part.products is not None}
-        if table.shape[1] == N_PLACED_RESIDUES:  # no V gene is known, so they repeat the others
+        if by_gene.shape[1] == 1:  # no V gene is known, so they repeat the others
             self.products.pop("gene_lengths", None)
             self.products.pop("gene_residues", None)
 

@@ -97,7 +97,7 @@ def make_composition_table(model: Model, dataset: RepertoireDataset, *, top: int
         average over the sequences. These k-mers have at most 3 residues;
       - the length of a junction, or the number of times that the residue is at this position, on average over the
         sequences (or clonal families); in a V gene, over those with this gene, in repertoires that have it. The effect
-        is that of the feature minus what the genes of the sequences let expect, see `deeprc.branches.residues`.
+        is that of the feature minus what is expected from the genes of the sequences, see `deeprc.branches.residues`.
 
     Raises
     ------

@@ -71,16 +71,9 @@ def compute_effects(features: Floats, parts: Floats) -> Floats:
 
 
 def average_groups(features: Floats, groups: NDArray[np.bool_]) -> Floats:
-    """Return the mean of each feature in the groups, (2, T, F), over repertoires where it is not NaN; NaN if none."""
-    return np.array([[_average_known(features[rows]) for rows in group] for group in groups])
-
-
-def _average_known(features: Floats) -> Floats:
-    """Return the mean of each feature over the rows where it is not NaN, (F,); NaN if it is in all, or without rows."""
-    is_known = ~np.isnan(features)
-    n_known = is_known.sum(axis=0)
-    sums = np.where(is_known, features, 0).sum(axis=0)
-    return np.where(n_known > 0, sums / np.maximum(n_known, 1), np.nan)
+    """Return the mean of each feature in the groups, (2, T, F); NaN for a group without repertoires."""
+    unknown = np.full(features.shape[1], np.nan)
+    return np.array([[features[rows].mean(axis=0) if rows.any() else unknown for rows in group] for group in groups])
 
 
 def measure_known(

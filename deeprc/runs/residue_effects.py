@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from deeprc.arrays import Floats
 from deeprc.branches.residues import (
-    N_PLACED_RESIDUES,
     POSITIONS,
     PlacedResidueCounts,
     count_residues,
@@ -26,11 +25,18 @@ from deeprc.branches.residues import (
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.runs.composition_weights import WeightedBranch
-from deeprc.runs.feature_effects import FeatureEffects, add_members, average_groups, compute_effects
+from deeprc.runs.feature_effects import (
+    FeatureEffects,
+    add_members,
+    average_groups,
+    compute_effects,
+    compute_effects_of_outputs,
+)
 
 __all__ = ["measure_residues"]
 
 _LENGTH_NAME = "junction length"
+_OTHER_GENES = "other V genes"  # those that the branch does not know, and unknown ones
 _N_CONSERVED = 2  # residues of a junction that are at no position
 
 
@@ -53,7 +59,7 @@ def measure_residues(
     levels: list[list[FeatureEffects]] = [[], [], []]
     for member in sorted(members, key=lambda member: member.branch.counts_families):
         if member.weigh("residues").any():
-            for level, effects in zip(levels, _measure_member(member, dataset, groups), strict=True):
+            for level, effects in zip(levels, _measure_member(member, dataset, groups), strict=False):
                 level.append(effects)
     for level in levels:
         yield from add_members(level)
@@ -62,40 +68,49 @@ def measure_residues(
 def _measure_member(
     member: WeightedBranch, dataset: RepertoireDataset, groups: NDArray[np.bool_]
 ) -> Iterator[FeatureEffects]:
-    """Yield the effects in one branch at each of the three levels."""
+    """Yield the effects in one branch at each of the three levels; at two, if the branch knows no V gene."""
     branch = member.branch
     counts = count_residues(dataset, branch.genes, of_families=branch.counts_families)
-    by_gene = branch.expected_residues.compute_features(counts)  # (B, G * F)
-    weights = member.weigh("residues")  # (T, G * F)
-
-    placed = by_gene.reshape(len(by_gene), -1, N_PLACED_RESIDUES).sum(axis=1)
+    by_gene, placed, _ = branch.expected_residues.compute_features(counts)
     length = placed.sum(axis=1, keepdims=True)
     n_residues = counts.by_v.sum(axis=0, dtype=np.float64)  # (G, F)
-    effects: list[list[Floats]] = [[], [], []]
+    weights = member.weigh("residues").reshape(-1, *n_residues.shape)  # (T, G, F)
+
+    of_length, of_placed = [], []
     for of_output in weights:
-        of_placed = _average(of_output.reshape(n_residues.shape), n_residues)  # (F,)
-        by_position = (array.reshape(len(POSITIONS), -1).T for array in (of_placed, n_residues.sum(axis=0)))
+        placed_weights = _average(of_output, n_residues)  # (F,)
+        by_position = (array.reshape(len(POSITIONS), -1).T for array in (placed_weights, n_residues.sum(axis=0)))
         of_position = np.repeat(_average(*by_position), len(AMINO_ACIDS))  # (F,)
-        effects[0].append(compute_effects(length, placed @ of_position[:, None]))
-        effects[1].append(compute_effects(placed, placed * of_placed))
-        effects[2].append(compute_effects(by_gene, by_gene * of_output))
-    residues, v_genes = name_placed_residues(), [*branch.genes["v_call"], "other V genes"]
-    names = [[_LENGTH_NAME], residues, [f"{residue} in {gene}" for gene in v_genes for residue in residues]]
-    for of_level, of_names, shown in zip(effects, names, _compute_shown(counts), strict=True):
-        yield FeatureEffects("residues", of_names, np.stack(of_level), average_groups(shown, groups))
+        of_length.append(compute_effects(length, placed @ of_position[:, None]))
+        of_placed.append(compute_effects(placed, placed * placed_weights))
+    sizes = counts.pairs.sum(axis=(1, 2))[:, None]
+    frequencies = counts.by_v.sum(axis=1, dtype=np.float64) / sizes
+    lengths = frequencies.sum(axis=1, keepdims=True) + _N_CONSERVED
+    residues = name_placed_residues()
+    yield FeatureEffects("residues", [_LENGTH_NAME], np.stack(of_length), average_groups(lengths, groups))
+    yield FeatureEffects("residues", residues, np.stack(of_placed), average_groups(frequencies, groups))
+    if branch.genes["v_call"]:
+        effects, means = _measure_genes(by_gene, weights, counts, groups)
+        genes = [*branch.genes["v_call"], _OTHER_GENES]
+        names = [f"{residue} in {gene}" for gene in genes for residue in residues]
+        yield FeatureEffects("residues", names, effects, means)
+
+
+def _measure_genes(
+    by_gene: NDArray[np.float32], weights: Floats, counts: PlacedResidueCounts, groups: NDArray[np.bool_]
+) -> tuple[Floats, Floats]:
+    """Return the effects of the residues in each V gene, (T, G * F), and their means in the groups, (2, T, G * F)."""
+    effects = np.zeros(weights.shape)
+    means = np.zeros((2, *weights.shape))
+    sizes = counts.pairs.sum(axis=2)  # sequences, or families, of each V gene, (B, G)
+    for gene in range(weights.shape[1]):  # one by one: a table of all in 64 bits would be large
+        effects[:, gene] = compute_effects_of_outputs(by_gene[:, gene].astype(np.float64), weights[:, gene])
+        has_gene = sizes[:, gene] > 0
+        shares = counts.by_v[has_gene, gene] / sizes[has_gene, gene, None]
+        means[:, :, gene] = average_groups(shares, groups[..., has_gene])
+    return effects.reshape(len(weights), -1), means.reshape(2, len(weights), -1)
 
 
 def _average(weights: Floats, counts: Floats) -> Floats:
     """Return the mean of the weights over the first axis, each as often as `counts` says; 0 if none counts."""
     return np.asarray((weights * counts).sum(axis=0) / np.maximum(counts.sum(axis=0), 1e-9))
-
-
-def _compute_shown(counts: PlacedResidueCounts) -> Iterator[Floats]:
-    """Yield the numbers whose means are shown: the length, (B, 1), and residues per sequence, (B, F), (B, G * F)."""
-    sizes = counts.pairs.sum(axis=(1, 2))[:, None]
-    by_position = counts.by_v.sum(axis=1, dtype=np.float64) / sizes
-    yield by_position.sum(axis=1, keepdims=True) + _N_CONSERVED
-    yield by_position
-    of_gene = counts.pairs.sum(axis=2)[:, :, None]
-    shares = np.where(of_gene > 0, counts.by_v / np.where(of_gene > 0, of_gene, 1), np.nan)
-    yield shares.reshape(len(shares), -1)

@@ -119,10 +119,13 @@ def test_features_by_hand(tmp_path: Path) -> None:
     # A at 105: 4 of 6 sequences, 2 of 3 with V1, 2 of 2 with V2, 0 of 1 without; 3 of 4 with J1, 0 of 1, 1 of 1
     np.testing.assert_allclose(expected.by_v[:, AT["A at 105"]], [0, 1 / 3, -2 / 3], atol=1e-15)
     np.testing.assert_allclose(expected.by_j[:, AT["A at 105"]], [3 / 4, 0, 1], atol=1e-15)
-    features = expected.compute_features(counts).reshape(2, 3, 280)
+    features, sums, lengths = expected.compute_features(counts)
     # with V1 in the first: CAF is 1 and expected 2/3 + 3/4 - 2/3; CGF is 0 and expected 2/3 + 0 - 2/3
     np.testing.assert_allclose(features[0, 0, AT["A at 105"]], (1 - 3 / 4 + 0) / 4, rtol=1e-6)
-    np.testing.assert_allclose(features, count_by_hand(COHORT, genes)[0], atol=1e-7)
+    by_hand, _ = count_by_hand(COHORT, genes)
+    np.testing.assert_allclose(features, by_hand, atol=1e-7)
+    np.testing.assert_allclose(sums, by_hand.sum(axis=1), atol=1e-9)
+    np.testing.assert_allclose(lengths, by_hand.sum(axis=2), atol=1e-6)
 
 
 def test_genes_that_are_not_named_are_counted_together(tmp_path: Path) -> None:
@@ -147,6 +150,21 @@ def test_families_count_once(tmp_path: Path) -> None:
         0,
     ]
     assert counts.by_j[0, 0, [AT["A at 105"], AT["S at 117"], AT["P at 117"]]].tolist() == [2, 0.5, 1]
+
+
+def test_a_length_that_is_equal_but_for_rounding_is_not_read(tmp_path: Path) -> None:
+    """Families of 1 to 7 sequences, each of which counts as a part of one; all junctions have 14 residues."""
+    rng = np.random.default_rng(0)
+    repertoires = []
+    for _ in range(4):
+        sizes = rng.integers(1, 8, 60)
+        ancestors = np.repeat(np.array([list(text) for text in random_sequences(rng, 60, low=14, high=14)]), sizes, 0)
+        ancestors[np.arange(len(ancestors)), rng.integers(1, 13, len(ancestors))] = "A"  # each has one mutation
+        v = np.repeat(rng.choice(["V1", "V2"], 60), sizes).tolist()
+        repertoires.append(encode(["".join(text) for text in ancestors], v, ["J1"] * len(v)))
+    features = CompositionFeatures(write(tmp_path / "c.h5", repertoires), of_families=True)
+    assert {"residues", "gene_residues"} <= set(features.products)
+    assert not {"length", "gene_lengths"} & set(features.products)
 
 
 def drawn(n: int, seed: int) -> Sequences:
@@ -288,8 +306,10 @@ def test_weights_of_features_are_those_of_the_inner_products(tmp_path: Path, kin
     labels = np.arange(12) % 2.0
     fitted = RidgeModels(features, (kind,), is_number=False).fit(labels, np.arange(12), 10.0, slope=1.5)
     counts = count_residues(dataset, features.genes)
-    table = features.expected_residues.compute_features(counts) - features.centre.residues
-    np.testing.assert_allclose(features.size_weights * (table @ fitted.function.residues), fitted.scores, atol=1e-9)
+    table = features.expected_residues.compute_features(counts)[0].reshape(12, -1) - features.centre.residues
+    np.testing.assert_allclose(
+        features.size_weights * (table @ fitted.function.residues), fitted.scores, rtol=1e-5, atol=1e-6
+    )
     assert np.ptp(fitted.scores) > 0.01
     weights = fitted.function.residues.reshape(3, len(POSITIONS), 20)
     n_different = {"length": 1, "gene_lengths": 3}.get(kind)

@@ -240,6 +240,29 @@ def test_the_length_by_hand(tmp_path: Path) -> None:
     assert (found["mean_positive"], found["mean_negative"]) == (4.0, 5.0)
 
 
+def test_means_in_a_v_gene_are_those_of_repertoires_that_have_it(tmp_path: Path) -> None:
+    """L at 117 is in 1 of 1, 1 of 2, 0 of 0 and 0 of 0 sequences with A; the unknown gene is an other one."""
+    junctions = [["CALF", "CALF"], ["CALF", "CAGF"], ["CALF", "CAGF"], ["CAGF", "CAGF"]]
+    v = [["A", "B"], ["A", "A"], ["B", ""], ["B", ""]]
+    dataset = write(tmp_path / "r.h5", junctions, SHEET, v=v)
+    weights = {("L at 117", gene): 1.0 for gene in ("A", "B", "other")}
+    table = make_composition_table(make_model((STATUS,), residue_branch(weights, dataset)), dataset)
+    of_a, of_b = row(table, "L at 117 in A"), row(table, "L at 117 in B")
+    assert (of_a["mean_positive"], str(of_a["mean_negative"])) == (0.75, "nan")
+    assert (of_b["mean_positive"], of_b["mean_negative"]) == (1.0, 0.5)
+    assert "L at 117 in other V genes" not in set(table["feature"])  # both are G, as expected
+
+
+def test_without_v_genes_no_residue_is_in_one(tmp_path: Path) -> None:
+    dataset = write(tmp_path / "r.h5", [["CALF"], ["CAGF"], ["CALF"], ["CAGF"]], SHEET)
+    branch = CompositionBranch(1, {}, reads_residues=True)
+    branch.get_buffer("residue_weights")[0, 0, name_placed_residues().index("L at 117")] = 2.0
+    branch.expected_residues = ExpectedResidues.learn(count_residues(dataset, branch.genes))
+    table = make_composition_table(make_model((STATUS,), branch), dataset)
+    assert list(table["feature"]) == ["L at 117"]
+    assert table["effect"][0] == pytest.approx(2 * 0.5)
+
+
 @pytest.fixture
 def families(tmp_path: Path) -> RepertoireDataset:
     """Four repertoires, each with a family of two of gene A, and one or no sequence of gene B and its k-mer."""
