@@ -38,12 +38,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.arrays import Flags, Floats
-from deeprc.baselines.gene_usage import compute_centred_log_ratios, list_genes
+from deeprc.baselines.gene_usage import compute_centred_log_ratios
 from deeprc.branches.abundances import choose_richness_depth, compute_abundance_table, name_abundance_features
 from deeprc.branches.composition_description import NOISE_SEQUENCES
 from deeprc.branches.expansion import N_EXPANSION_KMERS, compute_expansion_table, compute_gene_expansion_table
 from deeprc.branches.frequencies import RepertoireFrequencies
 from deeprc.branches.gene_pairs import compute_gene_pairs
+from deeprc.branches.genes import list_frequent_genes
 from deeprc.branches.linear_function import Kind, LassoKind, LinearFunction, ModelKind
 from deeprc.branches.residues import ExpectedResidues, count_residues
 from deeprc.branches.scaled_features import ScaledFeatures, ScaledKmers, ScaledOverdispersedKmers, ScaledResidues
@@ -74,7 +75,7 @@ class CompositionFeatures:
     known_weights
         The same weights for each kind of features, where those of unknown features are 0.
     genes
-        Names of the genes that occur, by field.
+        Names of the genes that occur, by field, see `list_frequent_genes`.
     richness_depth
         Number of counts at which numbers of clones are compared.
     expected_residues
@@ -89,7 +90,7 @@ class CompositionFeatures:
         self.of_families = of_families
         frequencies = RepertoireFrequencies(dataset, of_families=of_families)
         self.size_weights: Floats = frequencies.sizes / (frequencies.sizes + NOISE_SEQUENCES)
-        self.genes = {field: tuple(list_genes(dataset, field)) for field in dataset.gene_fields}
+        self.genes = {field: tuple(list_frequent_genes(dataset, field)) for field in dataset.gene_fields}
         weights = self.size_weights
         self.richness_depth = choose_richness_depth(dataset) if with_counts else 1
         compute = _compute_count_tables if with_counts else _make_zeros

@@ -1,15 +1,37 @@
-"""Checks that a container has the same names of genes as the repertoires to which a branch was fitted."""
+"""Which genes the branch `composition` knows, and checks that a container has genes with the same names."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
+import numpy as np
+
+from deeprc.baselines.gene_usage import count_named_genes, list_genes
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.dataset import Repertoire
+from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.documents import abbreviate
 from deeprc.errors import InputError
 
-__all__ = ["check_some_genes_known", "get_known_genes"]
+__all__ = ["check_some_genes_known", "get_known_genes", "list_frequent_genes"]
+
+_MAX_GENES = 300  # IMGT has fewer V genes of any chain; ties, such as TRBV6-2/TRBV6-3, can be thousands of names
+
+
+def list_frequent_genes(dataset: RepertoireDataset, field: str) -> list[str]:
+    """Return the genes of a field that occur in the repertoires, sorted; only the 300 most frequent of the container.
+
+    Raises
+    ------
+    InputError
+        If the container has no calls of this field.
+    """
+    names = list_genes(dataset, field)
+    every_name = list_genes(dataset.whole(), field)
+    if len(every_name) <= _MAX_GENES:
+        return names
+    counts = count_named_genes(dataset.whole(), field, every_name).sum(axis=0)
+    frequent = {every_name[index] for index in np.argsort(-counts, kind="stable")[:_MAX_GENES].tolist()}
+    return [name for name in names if name in frequent]
 
 
 def get_known_genes(repertoire: Repertoire, field: str, known: Collection[str]) -> Categorical:

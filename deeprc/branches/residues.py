@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.arrays import Floats, Integers
-from deeprc.baselines.gene_usage import list_genes
+from deeprc.branches.genes import list_frequent_genes
 from deeprc.compilation import njit
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.cache import Arrays, load_or_compute
@@ -162,13 +162,14 @@ def count_residues(
     dataset
         The B repertoires.
     genes
-        Names of the genes by field. Sequences with other genes, or with unknown ones, are counted together.
+        Names of the genes by field. Sequences with other genes, with unknown ones, or with genes that are not among the
+        most frequent of the container (`list_frequent_genes`) are counted together.
     of_families
         Whether each clonal family counts once, instead of each sequence.
     """
 
     def compute(all_repertoires: RepertoireDataset) -> Arrays:
-        names = {field: list_genes(all_repertoires, field) for field in all_repertoires.gene_fields}
+        names = {field: list_frequent_genes(all_repertoires, field) for field in all_repertoires.gene_fields}
         counted = all_repertoires.map_repertoires(partial(_count, genes=names, of_families=of_families))
         n, n_v, n_j = len(all_repertoires), *(1 + len(names.get(field, [])) for field in GENE_FIELDS)
         by_v, by_j = (np.zeros((n, n_genes, N_PLACED_RESIDUES), np.float32) for n_genes in (n_v, n_j))

@@ -14,12 +14,14 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from deeprc.arrays import Floats
+from deeprc.branches import genes as genes_module
 from deeprc.branches.cohort import TrainingCohort
 from deeprc.branches.composition import CompositionBranch
 from deeprc.branches.composition_description import NOISE_SEQUENCES
 from deeprc.branches.composition_features import CompositionFeatures
 from deeprc.branches.composition_fit import fit_composition
 from deeprc.branches.composition_models import RidgeModels
+from deeprc.branches.genes import list_frequent_genes
 from deeprc.branches.linear_function import ModelKind
 from deeprc.branches.residues import (
     N_PLACED_RESIDUES,
@@ -136,6 +138,22 @@ def test_genes_that_are_not_named_are_counted_together(tmp_path: Path) -> None:
     assert counts.by_j[:, :, AT["A at 105"]].tolist() == [[3], [1]]
     expected = ExpectedResidues.learn(counts)
     np.testing.assert_array_equal(expected.by_v[1], 0)  # no sequence has V9
+
+
+def test_only_the_most_frequent_genes_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """V1 has three sequences, V2 two and V3 one; the second repertoire has V1 and V3 only."""
+    repertoires = [
+        encode(["CAF", "CGF", "CAW", "CAAF"], ["V1", "V1", "V2", "V2"], [""] * 4),
+        encode(["CAF", "CSF"], ["V1", "V3"], [""] * 2),
+    ]
+    dataset = write(tmp_path / "c.h5", repertoires)
+    assert list_frequent_genes(dataset, "v_call") == ["V1", "V2", "V3"]
+    monkeypatch.setattr(genes_module, "_MAX_GENES", 2)
+    assert list_frequent_genes(dataset, "v_call") == ["V1", "V2"]
+    assert list_frequent_genes(dataset[1:], "v_call") == ["V1"]
+    counts = count_residues(dataset, {"v_call": ["V1", "V2", "V3"], "j_call": []})
+    assert counts.pairs[:, :, 0].tolist() == [[2, 2, 0, 0], [1, 0, 0, 1]]
+    assert CompositionFeatures(dataset).genes["v_call"] == ("V1", "V2")
 
 
 def test_families_count_once(tmp_path: Path) -> None:
