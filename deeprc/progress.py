@@ -58,7 +58,7 @@ class Step:
     note
         Text that is shown beside the progress.
     job
-        What the step is computed for, such as a method and a fold; see `name_job_of_steps`.
+        Name of the job that the step belongs to, such as a method and a fold, see `name_job_of_steps`; "" for none.
     """
 
     name: str

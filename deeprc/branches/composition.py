@@ -2,15 +2,15 @@
 
 The features x of a repertoire are the mean number of times that each 4-mer occurs in a sequence, the centred log-ratios
 of V and J gene usage (as `VGeneUsage`), how diverse the counts are (`compute_abundance_features`), which 3-mers and
-genes expanded clones have (`deeprc.branches.expansion`), and which residues are at each position of the junctions,
-compared with sequences of the same genes (`deeprc.branches.residues`), and which V genes and J genes are used together
+genes expanded clones have (`deeprc.branches.expansion`), which residues are at each position of the junctions, compared
+with sequences of the same genes (`deeprc.branches.residues`), and which V genes and J genes are used together
 (`deeprc.branches.gene_pairs`). With the mean x of the training repertoires, the score is
 
     n / (n + m) * weights . (x - mean),
 
 where n is the number of sequences and m is `NOISE_SEQUENCES`. The factor shrinks the scores of small repertoires, whose
 features are mostly noise. For B cells, a branch may count each clonal family once instead of each sequence: in n, and
-in the frequencies of k-mers, genes and residues (`deeprc.branches.frequencies`).
+in the frequencies of k-mers, genes, pairs of genes and residues (`deeprc.branches.frequencies`).
 
 The branch also uses k-mers of one, two and three residues that begin a 4-mer: their frequencies are sums over 4-mers,
 so their weights are part of the weights of the 4-mers (see `deeprc.branches.composition_fit`).

@@ -46,7 +46,7 @@ from deeprc.branches.frequencies import RepertoireFrequencies
 from deeprc.branches.gene_pairs import compute_gene_pairs
 from deeprc.branches.genes import list_frequent_genes
 from deeprc.branches.linear_function import Kind, LassoKind, LinearFunction, ModelKind
-from deeprc.branches.residues import ExpectedResidues, count_residues
+from deeprc.branches.residues import ExpectedResidues
 from deeprc.branches.scaled_features import ScaledFeatures, ScaledKmers, ScaledOverdispersedKmers, ScaledResidues
 from deeprc.datasets.dataset import RepertoireDataset
 
@@ -97,21 +97,14 @@ class CompositionFeatures:
         counts = compute(dataset, self.genes, self.richness_depth)
         has_abundances, has_expansion = _find_known(counts.abundances), _find_known(counts.expansion)
         self.known_weights: dict[ModelKind, Floats] = {
-            "kmers": weights,
-            "overdispersed_kmers": weights,
-            "genes": weights,
+            **dict.fromkeys(get_args(ModelKind), weights),
             "abundances": weights * has_abundances,
             "expansion": weights * has_expansion,
             "gene_expansion": weights * has_expansion,
-            "length": weights,
-            "gene_lengths": weights,
-            "residues": weights,
-            "gene_residues": weights,
-            "gene_pairs": weights,
         }
         kmers = ScaledKmers(frequencies.get_kmers(), weights)
         self._overdispersed = ScaledOverdispersedKmers(kmers.shorter, weights, frequencies.sizes)
-        learned = _learn_residues(dataset, self.genes, weights, of_families=of_families)
+        learned = _learn_residues(frequencies, self.genes, weights)
         self.expected_residues, self._residues, gene_pairs = learned
         self._by_kind: dict[ModelKind, ScaledKmers | ScaledFeatures] = {
             "kmers": kmers,
@@ -209,13 +202,13 @@ def _compute_gene_ratios(frequencies: RepertoireFrequencies, genes: Mapping[str,
 
 
 def _learn_residues(
-    dataset: RepertoireDataset, genes: Mapping[str, Sequence[str]], weights: Floats, *, of_families: bool
+    frequencies: RepertoireFrequencies, genes: Mapping[str, Sequence[str]], weights: Floats
 ) -> tuple[ExpectedResidues, ScaledResidues, Floats]:
     """Return which residues are expected from the genes, the features, and the counts of gene pairs, (B, G, H).
 
     The other counts, which are large, are dropped.
     """
-    counts = count_residues(dataset, genes, of_families=of_families)
+    counts = frequencies.count_placed_residues(genes)
     expected = ExpectedResidues.learn(counts)
     return expected, ScaledResidues(*expected.compute_features(counts), weights), counts.pairs
 

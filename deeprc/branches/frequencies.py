@@ -1,4 +1,4 @@
-"""How frequent k-mers and genes are in repertoires, among all sequences or with each clonal family counted once.
+"""How frequent k-mers, genes and residues are in repertoires, among all sequences or with each family counted once.
 
 A large family of B cells has many sequences with the same genes and nearly the same k-mers. If all of them count, a few
 families decide how frequent k-mers and genes are. So the branch `composition` may count each family once.
@@ -18,6 +18,16 @@ from numpy.typing import NDArray
 from deeprc.arrays import Floats, Integers
 from deeprc.baselines.gene_usage import count_named_genes, list_genes, take_named_columns
 from deeprc.branches.composition_loops import N_KMERS, K
+from deeprc.branches.genes import list_frequent_genes
+from deeprc.branches.residues import (
+    N_PLACED_RESIDUES,
+    PlacedResidueCounts,
+    count_in_repertoire,
+    count_placed_residues,
+    make_empty_tables,
+    select_counts,
+    write_counts,
+)
 from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.clones.families import compute_family_weights
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
@@ -48,7 +58,7 @@ def has_families(dataset: RepertoireDataset) -> bool:
 
 
 class RepertoireFrequencies:
-    """The frequencies of k-mers and genes in repertoires. They are cached beside the container.
+    """The frequencies of k-mers, genes and residues in repertoires. They are cached beside the container.
 
     Parameters
     ----------
@@ -93,9 +103,18 @@ class RepertoireFrequencies:
         rows = self._families[field][self._dataset.repertoire_indices]
         return take_named_columns(rows, self._families[f"{field}_names"].tolist(), names)
 
+    def count_placed_residues(self, genes: Mapping[str, Sequence[str]]) -> PlacedResidueCounts:
+        """Return how many sequences, or families, have which residues, by these genes; see `PlacedResidueCounts`."""
+        if self._families is None:
+            return count_placed_residues(self._dataset, genes)
+        return select_counts(self._families, self._dataset, genes)
+
 
 def _load_families(dataset: RepertoireDataset) -> Arrays:
-    """Return, for all repertoires of a container, `sizes`, (B,), `kmers`, (B, M), and by field the genes, (B, G)."""
+    """Return, for all repertoires of a container, `sizes`, (B,), `kmers`, (B, M), and by field the genes, (B, G).
+
+    The tables of `select_counts` are among them, so that the families of a repertoire are found once.
+    """
 
     def compute(all_repertoires: RepertoireDataset) -> Arrays:
         n = len(all_repertoires)
@@ -104,25 +123,32 @@ def _load_families(dataset: RepertoireDataset) -> Arrays:
         for field, names in genes.items():
             arrays[f"{field}_names"] = np.array(names, np.str_)
             arrays[field] = np.zeros((n, len(names)), np.int64)
-        counted = all_repertoires.map_repertoires(partial(_count_in_families, genes=genes))
+        frequent = {field: list_frequent_genes(all_repertoires, field) for field in genes}
+        arrays |= make_empty_tables(n, frequent)
+        counted = all_repertoires.map_repertoires(partial(_count_in_families, genes=genes, frequent=frequent))
         for row, counts in enumerate(track(counted, "counting clonal families", n)):
             arrays["sizes"][row], arrays["kmers"][row] = counts.size, counts.kmers
             for field, n_families in counts.genes.items():
                 arrays[field][row] = n_families
+            write_counts(arrays, row, counts.residues)
         return arrays
 
-    return load_or_compute(dataset, "clonal-families", {"k": K}, compute)
+    return load_or_compute(dataset, "clonal-families", {"k": K, "residues": N_PLACED_RESIDUES}, compute)
 
 
 class _FamilyCounts(NamedTuple):
-    """Counts in the families of one repertoire: their number, 4-mers, (M,), and the families of each gene, (G,)."""
+    """Counts in the families of one repertoire: their number, 4-mers, (M,), the families of each gene, and residues."""
 
     size: int
     kmers: NDArray[np.float32]
     genes: dict[str, Floats]
+    residues: Sequence[Floats]
 
 
-def _count_in_families(repertoire: Repertoire, genes: Mapping[str, Sequence[str]]) -> _FamilyCounts:
+def _count_in_families(
+    repertoire: Repertoire, genes: Mapping[str, Sequence[str]], frequent: Mapping[str, Sequence[str]]
+) -> _FamilyCounts:
+    """Return the counts in one repertoire; those of residues know the `frequent` genes only."""
     weights = compute_family_weights(repertoire)
     size = round(weights.sum())
     kmers = count_kmers(
@@ -133,4 +159,5 @@ def _count_in_families(repertoire: Repertoire, genes: Mapping[str, Sequence[str]
         calls = repertoire.genes[field]
         n_families = np.rint(calls.sum_weights(weights))  # those of the vocabulary of this repertoire
         by_field[field] = take_named_columns(n_families[None], calls.vocabulary, names)[0]
-    return _FamilyCounts(size, (kmers / (max(size, 1) * _UNIT)).astype(np.float32), by_field)
+    residues = count_in_repertoire(repertoire, frequent, weights)
+    return _FamilyCounts(size, (kmers / (max(size, 1) * _UNIT)).astype(np.float32), by_field, residues)

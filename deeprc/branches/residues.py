@@ -34,7 +34,6 @@ from deeprc.compilation import njit
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.clones.families import compute_family_weights
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.sequences import GENE_FIELDS, SequenceArrays
 from deeprc.progress import track
@@ -46,12 +45,16 @@ __all__ = [
     "PlacedResidueCounts",
     "ResidueTerms",
     "add_residue_terms",
-    "count_residues",
+    "count_in_repertoire",
+    "count_placed_residues",
     "find_placed_residues",
     "find_position",
     "index_genes",
     "index_sequences",
+    "make_empty_tables",
     "name_placed_residues",
+    "select_counts",
+    "write_counts",
 ]
 
 POSITIONS: Sequence[str] = (*(str(position) for position in range(105, 118)), "insertion")
@@ -62,6 +65,7 @@ N_PLACED_RESIDUES = len(POSITIONS) * len(AMINO_ACIDS)
 
 _N_LETTERS = len(AMINO_ACIDS)
 _N_FRONT, _N_BACK = 7, 6  # number of positions up to 111, and from 112
+_NAMES_KEY = "residue_{field}"  # of the names of the genes in tables
 _DECIMALS = 10  # a feature that is 0 but for rounding is exactly 0
 
 
@@ -152,9 +156,7 @@ class ResidueTerms(NamedTuple):
     j_indices: NDArray[np.int64]
 
 
-def count_residues(
-    dataset: RepertoireDataset, genes: Mapping[str, Sequence[str]], *, of_families: bool = False
-) -> PlacedResidueCounts:
+def count_placed_residues(dataset: RepertoireDataset, genes: Mapping[str, Sequence[str]]) -> PlacedResidueCounts:
     """Return how many sequences have which residues. The counts are cached beside the container.
 
     Parameters
@@ -164,24 +166,42 @@ def count_residues(
     genes
         Names of the genes by field. Sequences with other genes, with unknown ones, or with genes that are not among the
         most frequent of the container (`list_frequent_genes`) are counted together.
-    of_families
-        Whether each clonal family counts once, instead of each sequence.
     """
 
     def compute(all_repertoires: RepertoireDataset) -> Arrays:
         names = {field: list_frequent_genes(all_repertoires, field) for field in all_repertoires.gene_fields}
-        counted = all_repertoires.map_repertoires(partial(_count, genes=names, of_families=of_families))
-        n, n_v, n_j = len(all_repertoires), *(1 + len(names.get(field, [])) for field in GENE_FIELDS)
-        by_v, by_j = (np.zeros((n, n_genes, N_PLACED_RESIDUES), np.float32) for n_genes in (n_v, n_j))
-        pairs = np.zeros((n, n_v, n_j))
-        for row, part in enumerate(track(counted, "counting residues at positions", n)):
-            by_v[row], by_j[row], pairs[row] = part
-        tables: Arrays = {"by_v": by_v, "by_j": by_j, "pairs": pairs}
-        return tables | {f"{field}_names": np.array(of_field, np.str_) for field, of_field in names.items()}
+        tables = make_empty_tables(len(all_repertoires), names)
+        counted = all_repertoires.map_repertoires(partial(count_in_repertoire, genes=names))
+        for row, counts in enumerate(track(counted, "counting residues at positions", len(all_repertoires))):
+            write_counts(tables, row, counts)
+        return tables
 
-    tables, rows = load_or_compute(dataset, "residues", {"families": of_families}, compute), dataset.repertoire_indices
-    known = {field: tables[f"{field}_names"].tolist() if field in dataset.gene_fields else [] for field in GENE_FIELDS}
-    v_indices, j_indices = (_index_names([*known[field], ""], genes.get(field, ())) for field in GENE_FIELDS)
+    return select_counts(load_or_compute(dataset, "residues", {}, compute), dataset, genes)
+
+
+def make_empty_tables(n: int, genes: Mapping[str, Sequence[str]]) -> Arrays:
+    """Return tables for the counts of n repertoires, by genes with these names; `write_counts` fills them."""
+    n_v, n_j = (1 + len(genes.get(field, ())) for field in GENE_FIELDS)
+    by_v, by_j = (np.zeros((n, n_genes, N_PLACED_RESIDUES), np.float32) for n_genes in (n_v, n_j))
+    names = {_NAMES_KEY.format(field=field): np.array(genes.get(field, ()), np.str_) for field in GENE_FIELDS}
+    return {"by_v": by_v, "by_j": by_j, "pairs": np.zeros((n, n_v, n_j)), **names}
+
+
+def write_counts(tables: Arrays, row: int, counts: Sequence[Floats]) -> None:
+    """Write the counts of one repertoire, a result of `count_in_repertoire`, into a row of the tables."""
+    for name, of_repertoire in zip(PlacedResidueCounts._fields, counts, strict=True):
+        tables[name][row] = of_repertoire
+
+
+def select_counts(
+    tables: Arrays, dataset: RepertoireDataset, genes: Mapping[str, Sequence[str]]
+) -> PlacedResidueCounts:
+    """Return the counts of the repertoires of a dataset, by these genes, from tables of all of its container."""
+    rows = dataset.repertoire_indices
+    v_indices, j_indices = (
+        _index_names([*tables[_NAMES_KEY.format(field=field)].tolist(), ""], genes.get(field, ()))
+        for field in GENE_FIELDS
+    )
     pairs = _sum_rows(_sum_rows(tables["pairs"][rows], v_indices, axis=1), j_indices, axis=2)
     return PlacedResidueCounts(
         _take_genes(tables["by_v"], rows, v_indices), _take_genes(tables["by_j"], rows, j_indices), pairs
@@ -240,12 +260,17 @@ def _sum_rows(table: Floats, indices: NDArray[np.int64], *, axis: int) -> Floats
     return np.moveaxis(sums, 0, axis)
 
 
-def _count(repertoire: Repertoire, genes: Mapping[str, Sequence[str]], of_families: bool) -> tuple[Floats, ...]:
-    """Return the three counts of one repertoire, (G, F), (H, F) and (G, H), see `PlacedResidueCounts`."""
+def count_in_repertoire(
+    repertoire: Repertoire, genes: Mapping[str, Sequence[str]], factors: Floats | None = None
+) -> tuple[Floats, Floats, Floats]:
+    """Return the three counts of one repertoire, (G, F), (H, F) and (G, H), see `PlacedResidueCounts`.
+
+    Each sequence counts as much as its factor, (N,), says; once without factors.
+    """
     names = [genes.get(field, ()) for field in GENE_FIELDS]
     n_v, n_j = (1 + len(of_field) for of_field in names)
     by_v, by_j, pairs = np.zeros((n_v, N_PLACED_RESIDUES)), np.zeros((n_j, N_PLACED_RESIDUES)), np.zeros((n_v, n_j))
-    factors = compute_family_weights(repertoire) if of_families else np.ones(len(repertoire))
+    factors = np.ones(len(repertoire)) if factors is None else factors
     fields = [field for field, of_field in zip(GENE_FIELDS, names, strict=True) if of_field]
     calls = repertoire.sequences.genes
     v_indices, j_indices = (index_genes(calls.get(field), genes.get(field, ())) for field in GENE_FIELDS)
@@ -272,7 +297,7 @@ def _add_counts(
     by_j: Floats,
     pairs: Floats,
 ) -> None:
-    """Add the residues of the N sequences of a repertoire, times their factors, to its counts, see `_count`."""
+    """Add the residues of N sequences, times their factors, to the counts of `count_in_repertoire`."""
     for row in range(len(sequences.offsets) - 1):
         v = v_indices[sequences.v[row]] if len(v_indices) > 0 else 0
         j = j_indices[sequences.j[row]] if len(j_indices) > 0 else 0

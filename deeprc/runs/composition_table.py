@@ -29,7 +29,6 @@ from deeprc.branches.frequencies import RepertoireFrequencies
 from deeprc.branches.gene_pairs import compute_gene_pairs
 from deeprc.branches.genes import check_some_genes_known
 from deeprc.branches.linear_function import Kind
-from deeprc.branches.residues import count_residues
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import list_kmers
@@ -294,7 +293,8 @@ def _measure_gene_pairs(
     for member in sorted(members, key=lambda member: member.branch.counts_families):
         weights, genes = member.weigh("gene_pairs"), member.branch.genes
         if weights.any():
-            counts = count_residues(dataset, genes, of_families=member.branch.counts_families).pairs
+            frequencies = RepertoireFrequencies(dataset, of_families=member.branch.counts_families)
+            counts = frequencies.count_placed_residues(genes).pairs
             effects = compute_effects_of_outputs(compute_gene_pairs(counts), weights)
             shares = (counts / counts.sum(axis=(1, 2), keepdims=True)).reshape(len(counts), -1)
             v_genes, j_genes = [*genes["v_call"], "other V genes"], [*genes["j_call"], "other J genes"]

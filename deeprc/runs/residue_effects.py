@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.arrays import Floats
+from deeprc.branches.frequencies import RepertoireFrequencies
 from deeprc.branches.residues import (
     POSITIONS,
     PlacedResidueCounts,
-    count_residues,
     name_placed_residues,
 )
 from deeprc.datasets.alphabet import AMINO_ACIDS
@@ -70,7 +70,8 @@ def _measure_member(
 ) -> Iterator[FeatureEffects]:
     """Yield the effects in one branch at each of the three levels; at two, if the branch knows no V gene."""
     branch = member.branch
-    counts = count_residues(dataset, branch.genes, of_families=branch.counts_families)
+    repertoire_frequencies = RepertoireFrequencies(dataset, of_families=branch.counts_families)
+    counts = repertoire_frequencies.count_placed_residues(branch.genes)
     by_gene, placed, _ = branch.expected_residues.compute_features(counts)
     length = placed.sum(axis=1, keepdims=True)
     n_residues = counts.by_v.sum(axis=0, dtype=np.float64)  # (G, F)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from deeprc.branches.clones_alternatives import ALTERNATIVES, HeldOutLosses, find_best_alternative, weigh_alternatives
 
@@ -52,22 +53,22 @@ def test_wildcard_clones_must_be_better_than_chance_makes_them() -> None:
     assert find_best(twins, np.arange(36)) == wildcard
 
 
-def test_clusters_must_be_better_than_wildcard_clones() -> None:
-    exact, wildcard = ALTERNATIVES.index(("exact", 1e-6)), ALTERNATIVES.index(("wildcard", 3e-5))
-    cluster, losses = ALTERNATIVES.index(("cluster", 0.01)), np.full((len(ALTERNATIVES), 4), 2.0)
-    losses[exact], losses[wildcard], losses[cluster] = 1.5, [1.1, 1.3] * 2, [0.7, 0.9] * 2
-    assert find_best(losses, np.arange(4)) == cluster
-    losses[cluster] = [0.7, 1.6] * 2  # better than wildcard clones by 0.05, with a standard error of 0.2
-    assert find_best(losses, np.arange(4)) == wildcard
-
-
-def test_frequent_clones_must_be_better_than_overshared_ones() -> None:
-    exact, overshared = ALTERNATIVES.index(("exact", 1e-6)), ALTERNATIVES.index(("overshared", 0.3))
-    frequent, losses = ALTERNATIVES.index(("most frequent", 0.6)), np.full((len(ALTERNATIVES), 4), 2.0)
-    losses[exact], losses[overshared], losses[frequent] = 1.5, [1.1, 1.3] * 2, [0.7, 0.9] * 2
-    assert find_best(losses, np.arange(4)) == frequent
-    losses[frequent] = [0.7, 1.6] * 2  # better than overshared clones by 0.05, with a standard error of 0.2
-    assert find_best(losses, np.arange(4)) == overshared
+@pytest.mark.parametrize(
+    ("earlier_way", "later_way"),
+    [
+        (("wildcard", 3e-5), ("cluster", 0.01)),
+        (("overshared", 0.3), ("most frequent", 0.6)),
+    ],
+)
+def test_a_later_way_must_be_better_than_an_earlier_one(
+    earlier_way: tuple[str, float], later_way: tuple[str, float]
+) -> None:
+    exact, earlier, later = map(ALTERNATIVES.index, (("exact", 1e-6), earlier_way, later_way))
+    losses = np.full((len(ALTERNATIVES), 4), 2.0)
+    losses[exact], losses[earlier], losses[later] = 1.5, [1.1, 1.3] * 2, [0.7, 0.9] * 2
+    assert find_best(losses, np.arange(4)) == later
+    losses[later] = [0.7, 1.6] * 2  # better than the earlier one by 0.05, with a standard error of 0.2
+    assert find_best(losses, np.arange(4)) == earlier
 
 
 def test_associated_overshared_clones_need_not_exceed_a_standard_error() -> None:

@@ -17,7 +17,7 @@ from deeprc.branches.composition_features import CompositionFeatures
 from deeprc.branches.composition_fit import fit_composition
 from deeprc.branches.composition_models import RidgeModels
 from deeprc.branches.gene_pairs import compute_gene_pairs, share_pair_scores
-from deeprc.branches.residues import count_residues
+from deeprc.branches.residues import count_placed_residues
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
@@ -95,7 +95,7 @@ def test_scores_are_the_linear_function_of_the_features(tmp_path: Path) -> None:
     branch.set_linear_function(0, fitted.function, features.centre)
     scores = [branch.score(repertoire)[0] for repertoire in dataset]
     np.testing.assert_allclose(scores, fitted.scores, atol=1e-9)
-    table = compute_gene_pairs(count_residues(dataset, features.genes).pairs)
+    table = compute_gene_pairs(count_placed_residues(dataset, features.genes).pairs)
     by_hand = (table - features.centre.gene_pairs) @ fitted.function.gene_pairs * 600 / (600 + NOISE_SEQUENCES)
     np.testing.assert_allclose(fitted.scores, by_hand, atol=1e-9)
     again = CompositionBranch.from_description(branch.describe(), 1, "model")
@@ -108,7 +108,7 @@ def test_other_genes_count_together(tmp_path: Path, names: dict[str, list[str]])
     dataset = make_cohort(tmp_path / "c.h5", 2, 1)
     branch = CompositionBranch(2, names, reads_gene_pairs=True)
     branch.get_buffer("gene_pair_weights").normal_(generator=torch.Generator().manual_seed(0))
-    table = compute_gene_pairs(count_residues(dataset, names).pairs)
+    table = compute_gene_pairs(count_placed_residues(dataset, names).pairs)
     weights = branch.get_buffer("gene_pair_weights").numpy().reshape(2, -1)
     for number, repertoire in enumerate(dataset):
         expected = weights @ table[number] * 600 / (600 + NOISE_SEQUENCES)

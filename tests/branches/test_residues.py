@@ -21,13 +21,14 @@ from deeprc.branches.composition_description import NOISE_SEQUENCES
 from deeprc.branches.composition_features import CompositionFeatures
 from deeprc.branches.composition_fit import fit_composition
 from deeprc.branches.composition_models import RidgeModels
+from deeprc.branches.frequencies import RepertoireFrequencies
 from deeprc.branches.genes import list_frequent_genes
 from deeprc.branches.linear_function import ModelKind
 from deeprc.branches.residues import (
     N_PLACED_RESIDUES,
     POSITIONS,
     ExpectedResidues,
-    count_residues,
+    count_placed_residues,
     find_placed_residues,
     find_position,
     name_placed_residues,
@@ -113,7 +114,7 @@ def test_features_by_hand(tmp_path: Path) -> None:
     """CAF, CGF and CAW have one residue at 105, CAAF one at 105 and one at 117."""
     dataset = write(tmp_path / "c.h5", COHORT)
     genes = {"v_call": ["V1", "V2"], "j_call": ["J1", "J2"]}
-    counts = count_residues(dataset, genes)
+    counts = count_placed_residues(dataset, genes)
     assert counts.pairs.tolist() == [[[1, 1, 0], [1, 0, 1], [0, 0, 0]], [[1, 0, 0], [0, 0, 0], [1, 0, 0]]]
     assert counts.by_v[0, :, AT["A at 105"]].tolist() == [1, 2, 0]
     assert counts.by_j[0, :, AT["A at 117"]].tolist() == [0, 0, 1]
@@ -132,7 +133,7 @@ def test_features_by_hand(tmp_path: Path) -> None:
 
 def test_genes_that_are_not_named_are_counted_together(tmp_path: Path) -> None:
     dataset = write(tmp_path / "c.h5", COHORT)
-    counts = count_residues(dataset, {"v_call": ["V2", "V9"], "j_call": []})
+    counts = count_placed_residues(dataset, {"v_call": ["V2", "V9"], "j_call": []})
     assert counts.pairs.tolist() == [[[2], [0], [2]], [[0], [0], [2]]]
     assert counts.by_v[:, :, AT["A at 105"]].tolist() == [[2, 0, 1], [0, 0, 1]]
     assert counts.by_j[:, :, AT["A at 105"]].tolist() == [[3], [1]]
@@ -151,7 +152,7 @@ def test_only_the_most_frequent_genes_are_known(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(genes_module, "_MAX_GENES", 2)
     assert list_frequent_genes(dataset, "v_call") == ["V1", "V2"]
     assert list_frequent_genes(dataset[1:], "v_call") == ["V1"]
-    counts = count_residues(dataset, {"v_call": ["V1", "V2", "V3"], "j_call": []})
+    counts = count_placed_residues(dataset, {"v_call": ["V1", "V2", "V3"], "j_call": []})
     assert counts.pairs[:, :, 0].tolist() == [[2, 2, 0, 0], [1, 0, 0, 1]]
     assert CompositionFeatures(dataset).genes["v_call"] == ("V1", "V2")
 
@@ -159,7 +160,8 @@ def test_only_the_most_frequent_genes_are_known(tmp_path: Path, monkeypatch: pyt
 def test_families_count_once(tmp_path: Path) -> None:
     """Two of the three sequences are a family of V1, which differs at the position 117."""
     sequences = encode(["CARDYYGSSW", "CARDYYGSFW", "CARDYYGPPPPW"], ["V1", "V1", "V2"], ["J1"] * 3)
-    counts = count_residues(write(tmp_path / "c.h5", [sequences]), {"v_call": ["V1"], "j_call": []}, of_families=True)
+    frequencies = RepertoireFrequencies(write(tmp_path / "c.h5", [sequences]), of_families=True)
+    counts = frequencies.count_placed_residues({"v_call": ["V1"], "j_call": []})
     assert counts.pairs.tolist() == [[[1], [1]]]
     assert counts.by_v[0, 0, [AT["A at 105"], AT["S at 117"], AT["F at 117"], AT["P at 117"]]].tolist() == [
         1,
@@ -197,7 +199,7 @@ def branch_with(dataset: RepertoireDataset, genes: dict[str, list[str]], n_outpu
     branch = CompositionBranch(n_outputs, genes, reads_residues=True)
     for name in ("residue_weights", "residue_constants"):
         branch.get_buffer(name).normal_(generator=torch.Generator().manual_seed(0))
-    branch.expected_residues = ExpectedResidues.learn(count_residues(dataset, genes))
+    branch.expected_residues = ExpectedResidues.learn(count_placed_residues(dataset, genes))
     return branch
 
 
@@ -323,7 +325,7 @@ def test_weights_of_features_are_those_of_the_inner_products(tmp_path: Path, kin
     features = CompositionFeatures(dataset)
     labels = np.arange(12) % 2.0
     fitted = RidgeModels(features, (kind,), is_number=False).fit(labels, np.arange(12), 10.0, slope=1.5)
-    counts = count_residues(dataset, features.genes)
+    counts = count_placed_residues(dataset, features.genes)
     table = features.expected_residues.compute_features(counts)[0].reshape(12, -1) - features.centre.residues
     np.testing.assert_allclose(
         features.size_weights * (table @ fitted.function.residues), fitted.scores, rtol=1e-5, atol=1e-6

@@ -12,7 +12,7 @@ import torch
 
 from deeprc.branches.composition import CompositionBranch
 from deeprc.branches.expansion import compute_expansion_scores
-from deeprc.branches.residues import ExpectedResidues, count_residues, name_placed_residues
+from deeprc.branches.residues import ExpectedResidues, count_placed_residues, name_placed_residues
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
@@ -157,7 +157,7 @@ def test_a_residue_at_a_position_has_its_whole_weight(plain: TrainedModel, tmp_p
     branch = CompositionBranch(2, {"v_call": ["A"]}, reads_residues=True)
     at = name_placed_residues().index("L at 117")
     branch.get_buffer("residue_weights")[0, 0, at] = 4.0
-    branch.expected_residues = ExpectedResidues.learn(count_residues(dataset, branch.genes))
+    branch.expected_residues = ExpectedResidues.learn(count_placed_residues(dataset, branch.genes))
     background = np.zeros(20)
     background[AMINO_ACIDS.index("L")], background[AMINO_ACIDS.index("A")] = 0.1, 0.9
     model = with_branches(plain, branch)

@@ -15,7 +15,7 @@ from deeprc.branches.cohort import TrainingCohort
 from deeprc.branches.composition import CompositionBranch
 from deeprc.branches.composition_fit import fit_composition
 from deeprc.branches.expansion import compute_expansion_scores
-from deeprc.branches.residues import ExpectedResidues, count_residues, name_placed_residues
+from deeprc.branches.residues import ExpectedResidues, count_placed_residues, name_placed_residues
 from deeprc.config import load_config
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
@@ -186,7 +186,7 @@ def residue_branch(weights: dict[tuple[str, str], float], dataset: RepertoireDat
     for (residue, gene), weight in weights.items():
         at = name_placed_residues().index(residue)
         branch.get_buffer("residue_weights")[0, ["A", "B", "other"].index(gene), at] = weight
-    branch.expected_residues = ExpectedResidues.learn(count_residues(dataset, branch.genes))
+    branch.expected_residues = ExpectedResidues.learn(count_placed_residues(dataset, branch.genes))
     return branch
 
 
@@ -257,7 +257,7 @@ def test_without_v_genes_no_residue_is_in_one(tmp_path: Path) -> None:
     dataset = write(tmp_path / "r.h5", [["CALF"], ["CAGF"], ["CALF"], ["CAGF"]], SHEET)
     branch = CompositionBranch(1, {}, reads_residues=True)
     branch.get_buffer("residue_weights")[0, 0, name_placed_residues().index("L at 117")] = 2.0
-    branch.expected_residues = ExpectedResidues.learn(count_residues(dataset, branch.genes))
+    branch.expected_residues = ExpectedResidues.learn(count_placed_residues(dataset, branch.genes))
     table = make_composition_table(make_model((STATUS,), branch), dataset)
     assert list(table["feature"]) == ["L at 117"]
     assert table["effect"][0] == pytest.approx(2 * 0.5)
