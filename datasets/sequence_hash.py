@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 __all__ = [
     "NO_POSITION",
     "are_equal",
+    "count_mismatches",
     "differ_only_at",
     "hash_halves",
     "hash_length_and_genes",
+    "hash_lengths_and_genes",
     "hash_row",
     "hash_rows",
     "hash_sequences",
@@ -116,6 +118,36 @@ def differ_only_at(a: SequenceArrays, i: int, b: SequenceArrays, k: int, positio
 def are_equal(a: SequenceArrays, i: int, b: SequenceArrays, k: int) -> Any:
     """Return whether sequence i of a and sequence k of b have the same residues and gene codes; for compiled code."""
     return differ_only_at(a, i, b, k, NO_POSITION)
+
+
+@njit(nogil=True)
+def count_mismatches(a: SequenceArrays, i: int, b: SequenceArrays, k: int, limit: int) -> int:
+    """Return the number of positions at which sequence i of a and sequence k of b differ, or any number above a limit.
+
+    It is above the limit, too, if the lengths or the genes of the two differ. For compiled code.
+    """
+    n = a.offsets[i + 1] - a.offsets[i]
+    if n != b.offsets[k + 1] - b.offsets[k]:
+        return limit + 1
+    if len(a.v) > 0 and a.v[i] != b.v[k]:
+        return limit + 1
+    if len(a.j) > 0 and a.j[i] != b.j[k]:
+        return limit + 1
+    first, second, n_mismatches = a.offsets[i], b.offsets[k], 0
+    for at in range(n):
+        n_mismatches += a.residues[first + at] != b.residues[second + at]
+        if n_mismatches > limit:
+            break
+    return n_mismatches
+
+
+@njit(nogil=True)
+def hash_lengths_and_genes(sequences: SequenceArrays, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return the hashes of the lengths and genes, (n,), of the sequences at some rows, (n,)."""
+    hashes = np.empty(len(rows), np.uint64)
+    for i in range(len(rows)):
+        hashes[i] = hash_length_and_genes(sequences, rows[i])
+    return hashes
 
 
 @njit(nogil=True)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.sequence_hash import hash_rows
+from deeprc.datasets.sequence_hash import hash_lengths_and_genes, hash_rows
 
 __all__ = ["MAX_SEQUENCES", "HashedSequences", "hash_cohort"]
 
@@ -31,8 +31,8 @@ class HashedSequences(NamedTuple):
         Row of each in the container, rising, (N,).
     residues, first_residues, lengths
         Amino acids of some sequences, among them these; index of the first one, and number, (N,) each.
-    hashes
-        Hash of each, with its genes, (N,).
+    hashes, length_gene_hashes
+        Hash of each, with its genes, and hash of its length and its genes alone, (N,) each.
     repertoires
         Repertoire of each in the container, rising, (N,).
     """
@@ -42,6 +42,7 @@ class HashedSequences(NamedTuple):
     first_residues: NDArray[np.int64]
     lengths: NDArray[np.int64]
     hashes: NDArray[np.uint64]
+    length_gene_hashes: NDArray[np.uint64]
     repertoires: NDArray[np.int32]
 
 
@@ -74,5 +75,6 @@ def hash_cohort(dataset: RepertoireDataset, gene_fields: Sequence[str] = ()) -> 
         arrays.offsets[indices],
         arrays.offsets[indices + 1] - arrays.offsets[indices],
         hash_rows(arrays, indices),
+        hash_lengths_and_genes(arrays, indices),
         np.repeat(repertoires, sizes).astype(np.int32),
     )

@@ -1,4 +1,4 @@
-"""Find the sequences of a repertoire that equal a clone, or differ from one by a substitution that its match allows.
+"""Find the sequences of a repertoire that equal a clone, or differ from one by substitutions that its match allows.
 
 Each clone is put into a hash table. A clone that is also matched with one substitution is put there again for every
 position, without the residue at this position. A clone with a wildcard is put there again without the residue at the
@@ -8,6 +8,9 @@ hashes are only candidates: the residues are compared.
 Most sequences need no look-up of every position. A substitution leaves either the residues at even positions or those
 at odd positions unchanged. So a sequence that shares neither half with a clone differs from it by more than one
 substitution.
+
+Clones that are matched with several substitutions are not in the hash table: a sequence is compared with each of them
+that has its length and genes.
 
 Letters: J clones, L residues of a clone, N sequences of a repertoire, n pairs of a sequence and a clone.
 """
@@ -25,22 +28,31 @@ from numpy.typing import NDArray
 from deeprc.compilation import njit, run_in_blocks
 from deeprc.datasets.clones.clone_set import CloneSet, CloneTables
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
-from deeprc.datasets.sequence_hash import NO_POSITION, differ_only_at, hash_halves, hash_length_and_genes, leave_out
+from deeprc.datasets.sequence_hash import (
+    NO_POSITION,
+    count_mismatches,
+    differ_only_at,
+    hash_halves,
+    hash_length_and_genes,
+    hash_lengths_and_genes,
+    leave_out,
+)
 from deeprc.datasets.sequences import SequenceArrays
 
-__all__ = ["EXACT", "ONE_SUBSTITUTION", "WILDCARD", "NeighbourSearch", "Neighbours", "find_neighbours"]
+__all__ = ["EXACT", "ONE_SUBSTITUTION", "SUBSTITUTIONS", "WILDCARD", "NeighbourSearch", "Neighbours", "find_neighbours"]
 
-EXACT, ONE_SUBSTITUTION, WILDCARD = 0, 1, 2
+EXACT, ONE_SUBSTITUTION, WILDCARD, SUBSTITUTIONS = 0, 1, 2, 1 << 18
 """Match of a clone: exact, also with one substitution, or, for WILDCARD + p, with any residue at position p, from 0.
 
-No enum, because `njit` functions use these numbers."""
+SUBSTITUTIONS + m is also with up to m substitutions. No enum, because `njit` functions use these numbers."""
 
 _ALL_BITS = 2**64 - 1
 _SLOTS_PER_KEY = 2
 _FILTER_BITS_PER_KEY = 16
 _MIN_FILTER_BITS, _MAX_FILTER_BITS = 1 << 15, 1 << 23  # 1 MB: it stays in the processor's cache, and refuses most keys
 _N_FLAGS = 1 << 14  # number of entries for hashes of length and genes, by their lowest bits
-_ONLY_EXACT, _ALSO_INEXACT = 1, 3  # flags of clones: all are matched exactly, or some are not; `|` gives the latter
+# flags of clones: some are matched exactly, with one substitution or a wildcard, or with several substitutions
+_EXACT_FLAG, _ONE_FLAG, _SEVERAL_FLAG = 1, 2, 4
 _POSITION_BITS = 32
 _POSITIONS = (1 << _POSITION_BITS) - 1
 _FIRST_CAPACITY = 1 << 12  # number of pairs in the first array that is written
@@ -57,7 +69,7 @@ class Neighbours(NamedTuple):
     clones
         Index of the clone, (n,) int64.
     mismatches
-        Number of substitutions between them, 0 or 1, (n,) int64.
+        Number of substitutions between them, (n,) int64.
     """
 
     rows: NDArray[np.int64]
@@ -78,18 +90,24 @@ class _Table(NamedTuple):
     bloom_filter
         Bloom filter of the keys, with two bits for each, in words of 64 bits.
     length_gene_flags
-        Which clones have a length and genes, by the lowest bits of their hash, (_N_FLAGS,): 0 if there is none,
-        `_ONLY_EXACT`, or `_ALSO_INEXACT`.
+        How the clones with a length and genes are matched, by the lowest bits of their hash, (_N_FLAGS,): 0 if there
+        is none, else flags.
+    several, max_mismatches, length_gene_hashes
+        Indices of the clones that are matched with several substitutions, how many these may be, and the hashes of
+        their length and genes, rising, (clones,) each.
     """
 
     clones: SequenceArrays
     slots: NDArray[np.int64]
     bloom_filter: NDArray[np.uint64]
     length_gene_flags: NDArray[np.uint8]
+    several: NDArray[np.int64]
+    max_mismatches: NDArray[np.int64]
+    length_gene_hashes: NDArray[np.uint64]
 
 
 class NeighbourSearch:
-    """A search for sequences that equal a clone, or differ from one by a substitution that its match allows.
+    """A search for sequences that equal a clone, or differ from one by substitutions that its match allows.
 
     Sequence and clone have the same length, and the same genes where the clones have genes. The tables that a search
     needs are made once.
@@ -99,7 +117,8 @@ class NeighbourSearch:
     clones
         J clones. The same one may be there with several wildcards.
     matches
-        Match of each clone: `EXACT`, `ONE_SUBSTITUTION`, or `WILDCARD` + position, (J,); None: `ONE_SUBSTITUTION`.
+        Match of each clone: `EXACT`, `ONE_SUBSTITUTION`, `WILDCARD` + position, or `SUBSTITUTIONS` + number, (J,);
+        None: `ONE_SUBSTITUTION`.
     mask
         Bits of the hash that are used; the result does not depend on it.
     """
@@ -187,15 +206,23 @@ def _make_table(
     """Return a hash table of the known clones; if `matches` asks for it, also of them with one residue left out."""
     lengths = np.diff(clones.offsets)
     n_left_out = np.where(matches == ONE_SUBSTITUTION, lengths, matches >= WILDCARD)
-    n_keys = int((n_left_out + 1)[is_known].sum())
+    is_in_table = is_known & (matches < SUBSTITUTIONS)
+    n_keys = int((n_left_out + 1)[is_in_table].sum())
+    several = np.flatnonzero(is_known & (matches >= SUBSTITUTIONS))
+    hashes = hash_lengths_and_genes(clones, several)
+    order = np.argsort(hashes, kind="stable")
     n_bits = 1 << (_FILTER_BITS_PER_KEY * n_keys).bit_length()
     table = _Table(
         clones,
         np.full(1 << (_SLOTS_PER_KEY * n_keys).bit_length(), -1, np.int64),
         np.zeros(min(max(n_bits, _MIN_FILTER_BITS), _MAX_FILTER_BITS) // 64, np.uint64),
         np.zeros(_N_FLAGS, np.uint8),
+        several[order],
+        matches[several[order]] - SUBSTITUTIONS,
+        hashes[order],
     )
-    _insert_clones(table, np.flatnonzero(is_known), matches, mask)
+    _insert_clones(table, np.flatnonzero(is_in_table), matches, mask)
+    np.bitwise_or.at(table.length_gene_flags, hashes & np.uint64(_N_FLAGS - 1), np.uint8(_SEVERAL_FLAG))
     return table
 
 
@@ -243,7 +270,7 @@ def _insert_clones(table: _Table, rows: NDArray[np.int64], matches: NDArray[np.i
         half, other = hash_halves(table.clones, row)
         full_hash = length_genes_hash ^ half ^ other
         table.length_gene_flags[length_genes_hash & uint64(_N_FLAGS - 1)] |= (
-            _ONLY_EXACT if matches[row] == EXACT else _ALSO_INEXACT
+            _EXACT_FLAG if matches[row] == EXACT else _EXACT_FLAG | _ONE_FLAG
         )
         _insert_key(table, full_hash & mask, row, 0)
         if matches[row] != EXACT:
@@ -288,9 +315,9 @@ def _find_pairs(
             full_hash = length_genes_hash ^ half ^ other
             if wants_hashes:
                 hashes[row - start] = full_hash
-            if flags > 0 and _may_contain(full_hash & mask, bloom_filter):
+            if flags & _EXACT_FLAG and _may_contain(full_hash & mask, bloom_filter):
                 n = _look_up(sequences, row, table, full_hash & mask, 0, pairs, n, start)
-            if flags == _ALSO_INEXACT and (
+            if flags & _ONE_FLAG and (
                 _may_contain((length_genes_hash ^ half) & mask, bloom_filter)
                 or _may_contain((length_genes_hash ^ other) & mask, bloom_filter)
             ):
@@ -298,6 +325,8 @@ def _find_pairs(
                     key = leave_out(full_hash, i, residues[offsets[row] + i]) & mask
                     if _may_contain(key, bloom_filter):
                         n = _look_up(sequences, row, table, key, i + 1, pairs, n, start)
+            if flags & _SEVERAL_FLAG:
+                n = _compare(sequences, row, table, length_genes_hash, pairs, n, start)
             if n > pairs.shape[1]:
                 return before, row
         row += 1
@@ -329,4 +358,34 @@ def _look_up(
                 pairs[0, n], pairs[1, n], pairs[2, n] = row - start, clone, mismatches
             n += 1
         slot = (slot + 1) & (len(slots) - 1)
+    return n
+
+
+@njit(nogil=True)
+def _compare(
+    sequences: SequenceArrays,
+    row: int,
+    table: _Table,
+    length_genes_hash: Any,
+    pairs: NDArray[np.int64],
+    n: int,
+    start: int,
+) -> int:
+    """Append the clones that match a sequence with several substitutions to `pairs`; return the new number of pairs."""
+    hashes = table.length_gene_hashes
+    at, stop = 0, len(hashes)  # bisection: the first clone with this hash
+    while at < stop:
+        middle = (at + stop) // 2
+        if hashes[middle] < length_genes_hash:
+            at = middle + 1
+        else:
+            stop = middle
+    while at < len(hashes) and hashes[at] == length_genes_hash:
+        limit = table.max_mismatches[at]
+        n_mismatches = count_mismatches(sequences, row, table.clones, table.several[at], limit)
+        if n_mismatches <= limit:
+            if n < pairs.shape[1]:
+                pairs[0, n], pairs[1, n], pairs[2, n] = row - start, table.several[at], n_mismatches
+            n += 1
+        at += 1
     return n

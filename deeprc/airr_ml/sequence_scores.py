@@ -17,8 +17,9 @@ from deeprc.baselines.gapped import GappedKmerLogisticRegression, list_gapped_of
 from deeprc.baselines.logistic import LogisticRegression
 from deeprc.branches.clones import CloneBranch
 from deeprc.branches.composition import CompositionBranch, K
-from deeprc.branches.expansion import EXPANSION_K, compute_expansion_scores
+from deeprc.branches.expansion import EXPANSION_K
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
+from deeprc.datasets.expansion import compute_expansion_scores
 from deeprc.estimators import RepertoireClassifier
 from deeprc.nn.branches import iterate_branches
 from deeprc.nn.sequence_scores import ATTENTION

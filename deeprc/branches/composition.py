@@ -43,7 +43,7 @@ from deeprc.branches.composition_terms import (
     compute_residue_terms,
     score_gene_pairs,
 )
-from deeprc.branches.expansion import N_EXPANSION_KMERS, has_known_expansion
+from deeprc.branches.expansion import N_EXPANSION_KMERS
 from deeprc.branches.linear_function import KIND_NAMES, LinearFunction, name_kind
 from deeprc.branches.residues import (
     N_PLACED_RESIDUES,
@@ -53,6 +53,7 @@ from deeprc.branches.residues import (
 from deeprc.compilation import run_in_blocks
 from deeprc.datasets.clones.families import compute_family_weights
 from deeprc.datasets.dataset import Repertoire
+from deeprc.datasets.expansion import has_known_expansion
 from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.errors import InputError
 from deeprc.nn.branches import Branch, to_array

@@ -13,12 +13,12 @@ from deeprc.arrays import Floats
 from deeprc.branches.abundances import compute_abundance_features
 from deeprc.branches.composition_description import GENE_BUFFERS, NOISE_SEQUENCES
 from deeprc.branches.composition_loops import ExpansionTerms, FrequencyTerms
-from deeprc.branches.expansion import compute_expansion_scores
 from deeprc.branches.gene_pairs import share_pair_scores
 from deeprc.branches.gene_shares import share_gene_scores
 from deeprc.branches.genes import get_known_genes
 from deeprc.branches.residues import ResidueTerms, index_genes, index_sequences
 from deeprc.datasets.dataset import Repertoire
+from deeprc.datasets.expansion import compute_expansion_scores
 from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.nn.branches import to_array
 

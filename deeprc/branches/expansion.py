@@ -1,15 +1,11 @@
 """Which k-mers and genes expanded clones have: features of the branch `composition`.
 
 After an infection, some clones expand. A class may then differ in which receptors are abundant, although all receptors
-are as frequent among the different sequences as in the other class. So each sequence has an expansion score, which says
-how high its count ranks in its repertoire. A feature is the mean, over the sequences, of the score times the number of
-occurrences of a k-mer or of a gene (0 or 1). It is above 0 if expanded clones have it more often than others.
-
-The score is the Savage score (Savage 1956), the expected value of the rank in a sample of the exponential distribution
-with mean 1, minus 1. So the most abundant of N sequences has about log(N) - 0.4, the median sequence -0.3, and the mean
-is 0. Sequences with equal counts have the mean of their scores. Nothing changes if a rising function is applied to all
-counts of a repertoire, such as a common factor. If all counts are equal, nothing is known of the expansion. Few reads
-have the same effect in part: most counts are 1 then, and the features are nearer to 0.
+are as frequent among the different sequences as in the other class. So each sequence has an expansion score, see
+`deeprc.datasets.expansion`, which says how high its count ranks in its repertoire. A feature is the mean, over
+the sequences, of the score times the number of occurrences of a k-mer or of a gene (0 or 1). It is above 0 if expanded
+clones have it more often than others. If repertoires have few reads, most counts are 1, and the features are nearer
+to 0.
 
 Letters: N sequences of one repertoire, B repertoires, E k-mers, G genes.
 """
@@ -28,6 +24,7 @@ from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
+from deeprc.datasets.expansion import compute_expansion_scores, has_known_expansion
 from deeprc.datasets.kmers import count_kmers
 from deeprc.errors import InputError
 from deeprc.progress import track
@@ -35,10 +32,8 @@ from deeprc.progress import track
 __all__ = [
     "EXPANSION_K",
     "N_EXPANSION_KMERS",
-    "compute_expansion_scores",
     "compute_expansion_table",
     "compute_gene_expansion_table",
-    "has_known_expansion",
 ]
 
 EXPANSION_K = 3
@@ -49,21 +44,6 @@ N_EXPANSION_KMERS = len(AMINO_ACIDS) ** EXPANSION_K
 
 _DECIMALS = 12  # if all sequences have one gene, its feature is exactly 0, and not a varying rounding error
 _UNIT = 1 << 20  # scores are rounded to 1 / _UNIT, so that k-mers are counted in whole numbers
-
-
-def has_known_expansion(counts: NDArray[np.uint32]) -> bool:
-    """Return whether the counts of a repertoire, (N,), are not all equal."""
-    return len(counts) > 0 and bool(counts.max() > counts.min())
-
-
-def compute_expansion_scores(counts: NDArray[np.uint32]) -> Floats:
-    """Return the expansion score of each sequence of a repertoire from the counts, (N,); all are 0 if all are equal."""
-    values, index, n_equal = np.unique(counts, return_inverse=True, return_counts=True)
-    n = len(counts)
-    sums = np.concatenate([[0.0], np.cumsum(np.cumsum(1 / np.arange(n, 0, -1)))])  # sums of the scores of the ranks
-    stop = np.cumsum(n_equal)
-    mean = (sums[stop] - sums[stop - n_equal]) / n_equal - 1 if len(values) > 1 else np.zeros(len(values))
-    return np.asarray(mean[index.reshape(n)])
 
 
 def compute_expansion_table(dataset: RepertoireDataset) -> NDArray[np.float32]:

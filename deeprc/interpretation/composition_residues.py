@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from deeprc.arrays import Floats
 from deeprc.branches.composition import K
 from deeprc.branches.composition_description import NOISE_SEQUENCES
-from deeprc.branches.expansion import EXPANSION_K, compute_expansion_scores
+from deeprc.branches.expansion import EXPANSION_K
 from deeprc.branches.linear_function import Kind
 from deeprc.branches.residues import N_PLACED_RESIDUES, find_placed_residues, index_sequences
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
+from deeprc.datasets.expansion import compute_expansion_scores
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.runs.composition_weights import WeightedBranch, list_weighted_branches
 from deeprc.training.model import Model

@@ -13,12 +13,12 @@ import torch
 
 from deeprc.branches.composition import CompositionBranch
 from deeprc.branches.composition_description import NOISE_SEQUENCES
-from deeprc.branches.expansion import compute_expansion_scores
 from deeprc.branches.fit import attach_described_branches, describe_branches
 from deeprc.branches.linear_function import LinearFunction
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.clones.families import compute_family_weights, find_families
 from deeprc.datasets.dataset import Repertoire
+from deeprc.datasets.expansion import compute_expansion_scores
 from deeprc.datasets.kmers import count_kmers, list_kmers
 from deeprc.datasets.parts import RepertoireInMemory
 from deeprc.datasets.sequences import Sequences

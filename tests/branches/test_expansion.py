@@ -23,13 +23,13 @@ from deeprc.branches.composition_fit import _FittedOutput, _make_branch, fit_com
 from deeprc.branches.composition_models import LassoModels, RidgeModels
 from deeprc.branches.expansion import (
     _compute_rows,
-    compute_expansion_scores,
     compute_expansion_table,
     compute_gene_expansion_table,
 )
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset, open_dataset
+from deeprc.datasets.expansion import compute_expansion_scores
 from deeprc.datasets.kmers import list_kmers
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from deeprc.branches.composition import CompositionBranch
-from deeprc.branches.expansion import compute_expansion_scores
 from deeprc.branches.residues import ExpectedResidues, count_placed_residues, name_placed_residues
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.expansion import compute_expansion_scores
 from deeprc.datasets.sequences import Sequences
 from deeprc.interpretation.attributions import attribute
 from deeprc.interpretation.composition_residues import attribute_composition

@@ -14,12 +14,12 @@ import torch
 from deeprc.branches.cohort import TrainingCohort
 from deeprc.branches.composition import CompositionBranch
 from deeprc.branches.composition_fit import fit_composition
-from deeprc.branches.expansion import compute_expansion_scores
 from deeprc.branches.residues import ExpectedResidues, count_placed_residues, name_placed_residues
 from deeprc.config import load_config
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.expansion import compute_expansion_scores
 from deeprc.datasets.kmers import list_kmers
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
