@@ -6,12 +6,15 @@ weight exp(-beta * m). If beta is high, only the clone itself is retrieved; if i
 Here the match of a clone is either exact (beta is infinite) or allows one substitution: all sequences with at most one
 mismatch retrieve the clone (beta is 0 for these). A clone with a wildcard allows a substitution at one position only,
 see `deeprc.datasets.clones.wildcards`. The members of a cluster allow one substitution each, and count together as one
-clone, see `deeprc.datasets.clones.clusters`.
+clone, see `deeprc.datasets.clones.clusters`. A similar clone allows several substitutions, see
+`deeprc.datasets.clones.similar`. An expanded clone is matched exactly, by expanded sequences only, see
+`deeprc.datasets.clones.expanded`.
 
-A repertoire has n different clones, and k of them are retrieved. Both numbers give the evidence for an output, see
-`clones_evidence`. The evidence with k = 0 is shared by all sequences. The difference between the evidence and that with
-k = 0 is shared equally by the k clones, and the part of each clone by the sequences that retrieve it. The evidence is a
-weighted sum over levels: on each level, only the clones with a p-value below its threshold count.
+A repertoire has n different clones or, for expanded clones, n expanded sequences. Of these, k are retrieved. Both
+numbers give the evidence for an output, see `clones_evidence`. The evidence with k = 0 is shared by all sequences. The
+difference between the evidence and that with k = 0 is shared equally by the k clones, and the part of each clone by the
+sequences that retrieve it. The evidence is a weighted sum over levels: on each level, only the clones with a p-value
+below its threshold count.
 
 Letters: N sequences of one repertoire, J clones, G memories, L levels of all memories, R residues, T outputs, n pairs
 of a sequence and a clone.
@@ -39,13 +42,14 @@ from deeprc.branches.clones_description import (
     parse_clones_description,
 )
 from deeprc.branches.clones_evidence import N_PARAMETERS, EvidenceLevel, compute_evidence
-from deeprc.branches.clones_memory import CLUSTER, Memory
+from deeprc.branches.clones_memory import CLUSTER, EXPANDED, Memory, name_match
 from deeprc.branches.genes import check_some_genes_known
+from deeprc.branches.stored_clones_search import StoredClonesSearch
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.clones.distinct import count_clones_of_repertoire, has_merged_clones
-from deeprc.datasets.clones.neighbours import EXACT, ONE_SUBSTITUTION, NeighbourSearch
 from deeprc.datasets.dataset import Repertoire
+from deeprc.datasets.expansion import find_smallest_expanded_count
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.nn.branches import Branch, to_array
 
@@ -64,7 +68,7 @@ class CloneHits(NamedTuple):
     clones
         Index of the clone, which is also the index of its row in `CloneBranch.table`, (n,) int64.
     mismatches
-        Number of substitutions between sequence and clone, 0 or 1, (n,) int64.
+        Number of substitutions between sequence and clone, (n,) int64.
     outputs
         Index of the output for which the clone is evidence, (n,) int64.
     evidence
@@ -111,7 +115,7 @@ class CloneBranch(Branch):
     def __init__(self, description: ClonesDescription, n_outputs: int) -> None:
         super().__init__()
         self._description, self.n_outputs = description, n_outputs
-        self._search: NeighbourSearch | None = None
+        self._search: StoredClonesSearch | None = None
         n = sum(memory.n_clones for memory in description.memories)
         shapes = {"residues": (description.n_residues,), "offsets": (n + 1,), "is_ball": (n,), "carriers": (n, 2)}
         for name, shape in {**shapes, **dict.fromkeys(GENE_FIELDS, (n,))}.items():
@@ -263,15 +267,14 @@ class CloneBranch(Branch):
         joined[members] = first_of_group[group]
         return joined
 
-    def _prepare_search(self, repertoire: Repertoire) -> NeighbourSearch:
+    def _prepare_search(self, repertoire: Repertoire) -> StoredClonesSearch:
         """Return the search for the clones in repertoires, after a check that this one has some of their genes."""
         sequences = repertoire.container.sequences
         for name, known in self._description.genes.items():
             if name in sequences.genes:
                 check_some_genes_known(repertoire.container.path, name, known, sequences.genes[name].vocabulary)
         if self._search is None:
-            matches = to_array(self.is_ball)
-            self._search = NeighbourSearch(self.clones, np.where(matches >= CLUSTER, ONE_SUBSTITUTION, matches))
+            self._search = StoredClonesSearch(self.clones, to_array(self.is_ball))
         return self._search
 
     def _match_stored_clones(self, repertoire: Repertoire) -> tuple[CloneHits, Floats]:
@@ -279,7 +282,8 @@ class CloneBranch(Branch):
         fields = list(self._description.genes)
         hashes = None if has_merged_clones(repertoire, fields) else np.empty(len(repertoire), np.uint64)
         rows, clones, mismatches = self._prepare_search(repertoire).find_in(repertoire, hashes)
-        n = count_clones_of_repertoire(repertoire, fields, hashes)
+        n_different = count_clones_of_repertoire(repertoire, fields, hashes)
+        n_expanded = self._count_expanded(repertoire)
         n_clones = len(self.carriers)
         joined = self._join_hit_clusters(rows, clones)
         n_hits = np.bincount(joined, minlength=n_clones)  # of each cluster, or clone without one
@@ -287,6 +291,7 @@ class CloneBranch(Branch):
         outputs, p_values = np.zeros(n_clones, np.int64), to_array(self.tests)[:, 0]
         for memory, levels, start, stop in self._list_memory_spans():
             hit = start + np.flatnonzero(n_hits[start:stop])
+            n = n_expanded if self.is_ball[start] == EXPANDED else n_different
             for level in levels:
                 counted = hit[p_values[hit] < level.threshold]
                 values = compute_evidence(memory.kind, level.parameters, [0, len(counted)], [n, n])
@@ -296,6 +301,12 @@ class CloneBranch(Branch):
             outputs[start:stop] = memory.output
         shares = evidence[joined] / n_hits[joined]
         return CloneHits(rows, clones, mismatches, outputs[clones], shares), scores_without_hits
+
+    def _count_expanded(self, repertoire: Repertoire) -> int:
+        """Return the number of expanded sequences of a repertoire; 0 if no stored clone must be expanded."""
+        if not (self.is_ball == EXPANDED).any():
+            return 0
+        return int((repertoire.counts >= find_smallest_expanded_count(repertoire.counts)).sum())
 
     def table(self, output_names: Sequence[str]) -> pd.DataFrame:
         """Return a table of the clones with their associations, by output, direction and memory, best first.
@@ -309,7 +320,8 @@ class CloneBranch(Branch):
         -------
         pandas.DataFrame
             Columns `junction_aa`, `v_call` and `j_call` if genes are part of clones, `output`, `direction`, `match`
-            (`exact`, `one substitution`, `any residue at position 7` or `cluster 2`, both from 1), the number of
+            (`exact`, `one substitution`, `any residue at position 7` and `cluster 2`, both from 1, `up to 3
+            substitutions` or `expanded`), the number of
             carriers (`carriers_positive` and `carriers_negative` for classes, `carriers` for numbers), `p_value`, and
             `q_value` (Benjamini and Hochberg, over all tested clones of this kind). Carriers are donors if they are
             known, else training repertoires. With `one substitution`, carriers of any neighbour count, and the p-value
@@ -322,7 +334,7 @@ class CloneBranch(Branch):
         n_clones = [memory.n_clones for memory in memories]
         frame["output"] = np.repeat([output_names[memory.output] for memory in memories], n_clones).astype(object)
         frame["direction"] = np.repeat([memory.direction for memory in memories], n_clones).astype(object)
-        frame["match"] = np.array([_name_match(match) for match in to_array(self.is_ball).tolist()], dtype=object)
+        frame["match"] = np.array([name_match(match) for match in to_array(self.is_ball).tolist()], dtype=object)
         is_numeric = np.repeat([memory.kind == "rate" for memory in memories], n_clones)
         for column, name in enumerate(_CARRIERS):
             if not is_numeric.all():
@@ -361,10 +373,3 @@ class CloneBranch(Branch):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_search": None}
-
-
-def _name_match(match: int) -> str:
-    """Return the match of a clone in words."""
-    if match >= CLUSTER:
-        return f"cluster {match - CLUSTER + 1}"
-    return {EXACT: "exact", ONE_SUBSTITUTION: "one substitution"}.get(match, f"any residue at position {match - 1}")

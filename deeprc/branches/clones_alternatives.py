@@ -7,6 +7,7 @@ Letters: A alternatives, n repertoires with a label.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +43,9 @@ THRESHOLDS_BY_KIND = {
     "most frequent": LENIENT_THRESHOLDS,
     "wildcard": THRESHOLDS,
     "cluster": THRESHOLDS,
+    "similar": THRESHOLDS,
+    "less similar": THRESHOLDS,
+    "expanded": THRESHOLDS,
 }
 """Thresholds of the p-value for each kind of clones, in falling order."""
 
@@ -99,10 +103,10 @@ def weigh_alternatives(by_alternative: Floats, n_units: int) -> Floats:
 def find_best_alternative(losses: HeldOutLosses, *, overshared_are_associated: bool) -> int:
     """Return the index of the alternative with the smallest mean loss, if it is clearly better than simpler ones.
 
-    Of equally good alternatives, the first is returned. One with overshared clones, frequent clones, wildcard clones or
-    clusters must be better than the best of those before by more than the standard error of the difference. Otherwise
-    chance would often choose it in small cohorts: overshared and frequent clones may have large p-values, and there are
-    many more wildcard clones than clones.
+    Of equally good alternatives, the first is returned. One with clones of a later kind than `one substitution` must be
+    better than the best of those before by more than the standard error of the difference. Otherwise chance would often
+    choose it in small cohorts: overshared and frequent clones may have large p-values, and there are many more wildcard
+    clones than clones. It must also be better than no evidence, which clones that were not looked for are not.
 
     For overshared clones it is enough to be better, if a permutation test shows that they are associated with the label
     and if the best alternative before them is not itself better than no evidence by more than the standard error.
@@ -126,11 +130,11 @@ def find_best_alternative(losses: HeldOutLosses, *, overshared_are_associated: b
     others_are_convincing = _exceeds_standard_error(losses.baseline - by_alternative[best], losses.donors)
     if overshared_are_associated and not others_are_convincing and means[overshared] < means[best]:
         best = overshared
-    later = [overshared, find_best_of("frequent", "wildcard")]
-    if len(means) == len(ALTERNATIVES):
-        later += [find_best_of("wildcard", "cluster"), find_best_of("cluster")]
-    for alternative in later:
-        if _exceeds_standard_error(by_alternative[best] - by_alternative[alternative], losses.donors):
+    first_of_ways = ["frequent", "wildcard", "cluster", "similar"]  # each way ends before the next one
+    later = [find_best_of(first, end) for first, end in pairwise([*first_of_ways, "expanded"])]
+    for alternative in [overshared, *later, find_best_of("expanded")]:
+        is_evidence = means[alternative] < losses.baseline.mean()
+        if is_evidence and _exceeds_standard_error(by_alternative[best] - by_alternative[alternative], losses.donors):
             best = alternative
     return best
 

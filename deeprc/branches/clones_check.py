@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.branches.clones_description import ClonesDescription
-from deeprc.branches.clones_memory import CLUSTER
+from deeprc.branches.clones_memory import CLUSTER, EXPANDED
 from deeprc.datasets.alphabet import AMINO_ACIDS, MAX_LENGTH
-from deeprc.datasets.clones.neighbours import WILDCARD
+from deeprc.datasets.clones.neighbours import SUBSTITUTIONS, WILDCARD
 from deeprc.datasets.sequence_hash import hash_rows
 from deeprc.datasets.sequences import GENE_FIELDS, SequenceArrays
 from deeprc.errors import InputError
@@ -22,6 +22,7 @@ from deeprc.errors import InputError
 __all__ = ["check_stored_clones"]
 
 _MAX_LOG_RATE = 100.0
+_MAX_SIMILAR = 200_000  # largest number of similar clones: a sequence is compared with each of its length and genes
 
 
 def check_stored_clones(arrays: Mapping[str, NDArray[Any]], description: ClonesDescription, where: str) -> None:
@@ -46,14 +47,21 @@ def check_stored_clones(arrays: Mapping[str, NDArray[Any]], description: ClonesD
     for name in GENE_FIELDS:
         _check_range(f"{where}: {name}", arrays[name], max(0, len(description.genes.get(name, ())) - 1))
     _check_range(f"{where}: is_ball", matches, CLUSTER + len(matches) - 1)
-    if (matches - WILDCARD >= lengths)[matches < CLUSTER].any():
-        raise InputError(f"{where}: is_ball: expected wildcards within the clones")
+    is_wildcard = (matches >= WILDCARD) & (matches < SUBSTITUTIONS)
+    has_substitutions = (matches >= SUBSTITUTIONS) & (matches < EXPANDED)
+    is_wrong = (matches > EXPANDED) & (matches < CLUSTER)
+    is_wrong |= is_wildcard & (matches - WILDCARD >= lengths)
+    is_wrong |= has_substitutions & (matches - SUBSTITUTIONS >= lengths)
+    if is_wrong.any():
+        raise InputError(f"{where}: is_ball: expected wildcards, and numbers of substitutions, within the clones")
+    if (n_similar := int(has_substitutions.sum())) > _MAX_SIMILAR:
+        raise InputError(f"{where}: is_ball: expected at most {_MAX_SIMILAR:,} similar clones, found {n_similar:,}")
     _check_range(f"{where}: carriers", arrays["carriers"], np.iinfo(np.int64).max)
     _check_range(f"{where}: tests", arrays["tests"], 1)
     kinds = [memory.kind for memory in description.memories for _ in memory.levels]
     for kind, parameters in zip(kinds, arrays["evidence"], strict=True):
-        is_wrong = parameters.min() <= 0 if kind == "odds" else abs(parameters[2]) > _MAX_LOG_RATE
-        if not np.isfinite(parameters).all() or is_wrong:
+        is_refused = parameters.min() <= 0 if kind == "odds" else abs(parameters[2]) > _MAX_LOG_RATE
+        if not np.isfinite(parameters).all() or is_refused:
             raise InputError(f"{where}: evidence: expected finite numbers, above 0 if the target has classes")
     _check_different(arrays, description, where)
 

@@ -156,18 +156,19 @@ def compute_held_out_evidence(
     counts
         Number of associated clones in each repertoire, by alternative and by the fold that is held out, (A, B, F + 1).
     n
-        Number of different clones in each repertoire, (B,).
+        Number of clones in each repertoire among which they are, by alternative, (A, B).
     folds
         Fold of each repertoire, (B,).
     """
-    scores, baseline_outputs = np.zeros(counts.shape[:2]), np.zeros(len(n))
+    scores, baseline_outputs = np.zeros(counts.shape[:2]), np.zeros(len(values))
     for fold in range(counts.shape[2] - 1):
         is_held_out = folds == fold
         is_training = ~is_held_out
         baseline_outputs[is_held_out] = _predict_without_evidence(kind, values[is_training])
-        for alternative, k in enumerate(counts[:, :, fold]):
-            parameters = fit_evidence(kind, direction, k[is_training], n[is_training], values[is_training])
-            scores[alternative, is_held_out] = compute_evidence(kind, parameters, k[is_held_out], n[is_held_out])
+        for alternative, (k, n_clones) in enumerate(zip(counts[:, :, fold], n, strict=True)):
+            parameters = fit_evidence(kind, direction, k[is_training], n_clones[is_training], values[is_training])
+            held_out = k[is_held_out], n_clones[is_held_out]
+            scores[alternative, is_held_out] = compute_evidence(kind, parameters, *held_out)
     return HeldOutEvidence(scores, baseline_outputs)
 
 

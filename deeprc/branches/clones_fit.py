@@ -2,10 +2,11 @@
 
 Each search is one direction of one output, see `clones_searches`. An alternative for it is a threshold of the p-value,
 with exact matches of all shared clones, also with one substitution, with exact matches of overshared or frequent clones
-alone, with wildcard clones, or with clusters. The score is a mean over the alternatives, weighted by their losses on
-held-out repertoires, see `weigh_alternatives`; clones and their evidence are then determined without the held-out fold.
-For the scores of each fold, and the decrease of its loss by them, the weights depend on the losses of the other folds.
-But these losses depend on the labels of this fold, too. So cross-fitted scores of small cohorts are a little too good.
+alone, with wildcard clones, clusters, similar clones, or expanded clones. The score is a mean over the alternatives,
+weighted by their losses on held-out repertoires, see `weigh_alternatives`; clones and their evidence are then
+determined without the held-out fold. For the scores of each fold, and the decrease of its loss by them, the weights
+depend on the losses of the other folds. But these losses depend on the labels of this fold, too. So cross-fitted scores
+of small cohorts are a little too good.
 
 Letters: B repertoires, n of them with a label; A alternatives, T outputs, F folds, J clones.
 """
@@ -42,7 +43,7 @@ from deeprc.branches.clones_matches import (
     choose_final_matches,
     count_held_out_matches,
 )
-from deeprc.branches.clones_memory import CLUSTER, Memory, find_first_of_cluster
+from deeprc.branches.clones_memory import CLUSTER, EXPANDED, Memory, find_first_of_cluster
 from deeprc.branches.clones_results import SearchResult, compute_loss_decrease, select_results, sum_scores
 from deeprc.branches.clones_searches import CloneSearch, list_searches
 from deeprc.branches.cohort import FittedBranch, TrainingCohort
@@ -51,15 +52,17 @@ from deeprc.branches.overshared_clones import compute_clone_probabilities
 from deeprc.branches.special_clones import SpecialClones, find_special_clones
 from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.clones.clusters import CloneClusters
+from deeprc.datasets.clones.expanded import ExpandedClones
 from deeprc.datasets.clones.grouping import CloneCarriers, SharedClones
-from deeprc.datasets.clones.neighbours import EXACT, WILDCARD
+from deeprc.datasets.clones.neighbours import EXACT, SUBSTITUTIONS, WILDCARD
 from deeprc.datasets.clones.shared import find_shared_clones
+from deeprc.datasets.clones.similar import SimilarClones
 from deeprc.datasets.clones.wildcards import WildcardClones
 from deeprc.datasets.dataset import RepertoireDataset
 
 __all__ = ["fit_clones"]
 
-_MAX_STORED = 200_000  # largest number of clones of a memory, see `_make_memory`
+_MAX_STORED, _MAX_SIMILAR = 200_000, 10_000  # largest number of clones, and of similar clones, of a memory
 
 
 @dataclass(frozen=True)
@@ -94,14 +97,13 @@ def fit_clones(cohort: TrainingCohort) -> FittedBranch | None:
         return None
     fields = cohort.dataset.gene_fields
     shared = find_shared_clones(cohort.dataset, fields)
-    n_clones = shared.count_by_repertoire()[cohort.dataset.repertoire_indices]
     candidates = find_candidates(cohort.dataset, shared, searches, fields)
     clones = _CohortClones(shared, compute_clone_probabilities(shared, cohort.dataset), candidates, fields)
     each_search = zip(
         searches, candidates.levels, find_special_clones(searches, shared, clones.probabilities, fields), strict=True
     )
     results = [
-        _run_search(SearchCandidates.of(candidates, search, levels), clones, special, n_clones[search.rows])
+        _run_search(SearchCandidates.of(candidates, search, levels), clones, special)
         for search, levels, special in each_search
     ]
     kept, is_doubtful = select_results(results)
@@ -113,22 +115,18 @@ def fit_clones(cohort: TrainingCohort) -> FittedBranch | None:
     return FittedBranch(branch, *_score_cohort(cohort, branch, kept))
 
 
-def _run_search(
-    candidates: SearchCandidates, clones: _CohortClones, special: SpecialClones, n_clones: Integers
-) -> SearchResult:
-    """Weigh the alternatives of a search, and score each repertoire by weights that depend on the other folds.
-
-    `n_clones` is the number of different clones in each repertoire, (n,).
-    """
+def _run_search(candidates: SearchCandidates, clones: _CohortClones, special: SpecialClones) -> SearchResult:
+    """Weigh the alternatives of a search, and score each repertoire by weights that depend on the other folds."""
     search = candidates.search
+    n_clones = _count_clones_by_alternative(search, clones.shared, special)
     counts = _count_by_alternative(candidates, clones.shared, special)
     held_out = compute_held_out_evidence(search.kind, search.direction, counts, n_clones, search.values, search.folds)
     losses = HeldOutLosses(
         compute_loss(search.kind, held_out.baseline_outputs + held_out.scores, search.values),
         compute_loss(search.kind, held_out.baseline_outputs, search.values),
-        renumber_donors(search.groups, len(n_clones)),
+        renumber_donors(search.groups, len(search.rows)),
     )
-    scores = np.zeros(len(n_clones))
+    scores = np.zeros(len(search.rows))
     for fold in range(search.n_folds):
         is_used = search.folds != fold
         weights = weigh_alternatives(losses.by_alternative[:, is_used], search.count_units_among(is_used))
@@ -167,11 +165,11 @@ def _fit_levels(
     counts
         Number of associated clones in each repertoire, by alternative, (A, n).
     n_clones
-        Number of different clones in each repertoire, (n,).
+        Number of clones in each repertoire among which these are, by alternative, (A, n).
     """
     levels: dict[str, list[EvidenceLevel]] = {}
     for index in np.flatnonzero(weights)[::-1].tolist():
-        parameters = fit_evidence(search.kind, search.direction, counts[index], n_clones, search.values)
+        parameters = fit_evidence(search.kind, search.direction, counts[index], n_clones[index], search.values)
         if parameters.any():
             clones, threshold = ALTERNATIVES[index]
             levels.setdefault(clones, []).append(EvidenceLevel(threshold, float(weights[index]), parameters))
@@ -181,8 +179,8 @@ def _fit_levels(
 def _count_by_alternative(candidates: SearchCandidates, shared: SharedClones, special: SpecialClones) -> Integers:
     """Return the number of associated clones in each repertoire, (A, n, F + 1).
 
-    The alternatives are those of `ALTERNATIVES`; those with wildcard clones and clusters are missing if these were not
-    looked for. The last axis is the fold that is held out, as in `count_clones_out_of_fold`.
+    The alternatives are those of `ALTERNATIVES`. The numbers are 0 if clones of a kind were not looked for. The last
+    axis is the fold that is held out, as in `count_clones_out_of_fold`.
     """
     search = candidates.search
     by_kind = [
@@ -191,12 +189,24 @@ def _count_by_alternative(candidates: SearchCandidates, shared: SharedClones, sp
     ]
     for kind, clones in special.list_often_shared().items():
         by_kind.append(_count_out_of_fold(clones.without_any_carrier, search, THRESHOLDS_BY_KIND[kind]))
-    if special.wildcards is not None:
-        forms = special.wildcards.residues
-        by_kind.append(_count_out_of_fold(special.wildcards, search, THRESHOLDS_BY_KIND["wildcard"], forms))
-    if special.clusters is not None:
-        by_kind.append(_count_out_of_fold(special.clusters, search, THRESHOLDS_BY_KIND["cluster"]))
+    for kind, others in special.list_others().items():
+        forms = others.residues if isinstance(others, WildcardClones) else None
+        thresholds = THRESHOLDS_BY_KIND[kind]
+        if others is None:
+            by_kind.append(np.zeros((len(thresholds), *by_kind[0].shape[1:]), np.int64))
+        else:
+            by_kind.append(_count_out_of_fold(others, search, thresholds, forms))
     return np.concatenate([by_threshold[::-1] for by_threshold in by_kind])
+
+
+def _count_clones_by_alternative(search: CloneSearch, shared: SharedClones, special: SpecialClones) -> Integers:
+    """Return the number of clones in each repertoire among which associated ones are counted, (A, n).
+
+    These are its different clones or, for expanded clones, its expanded sequences.
+    """
+    indices = search.dataset.repertoire_indices
+    n_clones, n_expanded = shared.count_by_repertoire()[indices], special.expanded.n_expanded[indices]
+    return np.stack([n_expanded if each.clones == "expanded" else n_clones for each in ALTERNATIVES])
 
 
 def _count_out_of_fold(
@@ -255,14 +265,15 @@ def _make_memory(
 ) -> Memory | None:
     """Return the memory of one kind of clones, with those that pass the loosest level; None if there are none.
 
-    Levels that more than `_MAX_STORED` clones pass are left out, unless all are so.
+    Levels that too many clones pass are left out, unless all are so.
     """
     search, tested = candidates.search, special.find(kind)
     tested = clones.shared if tested is None else tested
     loosest = levels[0].threshold
     associated = find_associated_clones(tested, search.units, loosest, search.test)
+    limit = _MAX_SIMILAR if isinstance(tested, SimilarClones) else _MAX_STORED
     n_passing = [int((associated.p_values < level.threshold).sum()) for level in levels]
-    levels = [level for level, n in zip(levels, n_passing, strict=True) if n <= _MAX_STORED] or levels[-1:]
+    levels = [level for level, n in zip(levels, n_passing, strict=True) if n <= limit] or levels[-1:]
     threshold = levels[0].threshold
     if threshold < loosest:
         associated = find_associated_clones(tested, search.units, threshold, search.test)
@@ -291,12 +302,17 @@ def _choose_associated(
 ) -> _ChosenClones:
     """Return the associated clones, with all members of clusters.
 
-    They are matched exactly or, if they have a wildcard, at all other positions.
+    They are matched exactly, also if they must be expanded. With a wildcard, they are matched at all other positions.
+    Similar clones are matched with several substitutions.
     """
     indices = associated.indices
     rows, matches, index_of = tested.representative[indices], np.full(len(indices), EXACT), np.arange(len(indices))
     if isinstance(tested, WildcardClones):
         matches = WILDCARD + tested.positions[indices]
+    elif isinstance(tested, SimilarClones):
+        matches = SUBSTITUTIONS + tested.max_mismatches[indices]
+    elif isinstance(tested, ExpandedClones):
+        matches = np.full(len(indices), EXPANDED)
     elif isinstance(tested, CloneClusters):
         rows, index_of = tested.list_members(indices)
         matches = CLUSTER + index_of

@@ -14,8 +14,12 @@ from numpy.typing import NDArray
 from deeprc.arrays import Floats
 from deeprc.branches.clones_evidence import EvidenceDirection, EvidenceKind, EvidenceLevel
 from deeprc.datasets.clones.clone_set import CloneSet
+from deeprc.datasets.clones.neighbours import EXACT, ONE_SUBSTITUTION, SUBSTITUTIONS, WILDCARD
 
-__all__ = ["CLUSTER", "Memory", "find_first_of_cluster"]
+__all__ = ["CLUSTER", "EXPANDED", "Memory", "find_first_of_cluster", "name_match"]
+
+EXPANDED = 1 << 19
+"""Match of a clone that only expanded sequences match, exactly; see `deeprc.datasets.clones.expanded`."""
 
 CLUSTER = 1 << 20
 """`CLUSTER` + c is the match of the members of cluster c; all other matches are smaller."""
@@ -35,7 +39,8 @@ class Memory(NamedTuple):
     clones
         The J clones, best first.
     matches
-        Match of each clone, (J,): `EXACT`, `ONE_SUBSTITUTION`, `WILDCARD` + position, or `CLUSTER` + cluster, from 0.
+        Match of each clone, (J,): `EXACT`, `ONE_SUBSTITUTION`, `WILDCARD` + position, `SUBSTITUTIONS` + number,
+        `EXPANDED`, or `CLUSTER` + cluster, from 0.
     carriers
         Numbers of carriers of each clone or of its cluster, (J, 2): the positive and the negative ones for classes; all
         carriers and 0 for numbers. A carrier is a donor if donors are known, else a training repertoire.
@@ -63,3 +68,16 @@ def find_first_of_cluster(matches: NDArray[np.int64]) -> NDArray[np.int64]:
     _, first_members, cluster = np.unique(matches[members], return_index=True, return_inverse=True)
     first[members] = members[first_members][cluster.ravel()]
     return first
+
+
+def name_match(match: int) -> str:
+    """Return the match of a clone in words."""
+    names = {EXACT: "exact", ONE_SUBSTITUTION: "one substitution", EXPANDED: "expanded"}
+    if match in names:
+        return names[match]
+    if match >= CLUSTER:
+        return f"cluster {match - CLUSTER + 1}"
+    if match >= SUBSTITUTIONS:
+        n = match - SUBSTITUTIONS
+        return f"up to {n} substitution{'' if n == 1 else 's'}"
+    return f"any residue at position {match - WILDCARD + 1}"

@@ -69,14 +69,15 @@ class SearchResult:
         """Return whether the associated clones are evidence for the label of repertoires that they were not chosen on.
 
         Either cross-fitted scores are associated with the labels, by the z-score of Spearman's correlation, or there
-        are more associated clones than with permuted labels. Clusters need the latter, if labels can be permuted: they
-        have many carriers, so scores of different folds depend on each other, and their z-scores vary too much.
+        are more associated clones than with permuted labels. Clusters and similar clones need the latter, if labels can
+        be permuted: they have many carriers, so scores of different folds depend on each other, and their z-scores vary
+        too much.
         Repertoires of one donor are not independent, see `compute_association_z`.
         """
         if not self.lowers_loss():
             return False
         thresholds = THRESHOLDS_BY_KIND[self.best]
-        needs_permutations = self.best == "cluster" and can_be_permuted(self.search)
+        needs_permutations = self.best in ("cluster", "similar", "less similar") and can_be_permuted(self.search)
         is_associated = self.compute_z() > _MIN_Z and not needs_permutations
         return is_associated or exceeds_permutations(self.tested, self.search, thresholds)
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from deeprc.arrays import Floats, Integers
 from deeprc.baselines.gene_usage import count_named_genes, list_genes, take_named_columns
 from deeprc.branches.composition_loops import N_KMERS, K
-from deeprc.branches.genes import list_frequent_genes
+from deeprc.branches.genes import has_heavy_chains, list_frequent_genes
 from deeprc.branches.residues import (
     N_PLACED_RESIDUES,
     PlacedResidueCounts,
@@ -33,7 +33,6 @@ from deeprc.datasets.clones.families import compute_family_weights
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.kmers import count_kmers
 from deeprc.datasets.representations import compute_kmer_frequencies
-from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.progress import track
 
 __all__ = ["RepertoireFrequencies", "has_families"]
@@ -44,15 +43,10 @@ _MAX_SHARE = 0.95  # number of families, relative to the sequences, above which 
 
 
 def has_families(dataset: RepertoireDataset) -> bool:
-    """Return whether the sequences of a dataset are heavy chains of B cells, many of which belong to one family."""
-    if any(field not in dataset.gene_fields or not list_genes(dataset, field) for field in GENE_FIELDS):
-        return False
+    """Return whether most sequences of a dataset are heavy chains of B cells, and many of them belong to one family."""
     if dataset.whole().n_sequences.max(initial=0) > _MAX_SEQUENCES:  # families of all repertoires are found at once
         return False
-    names = list_genes(dataset, "v_call")
-    counts = count_named_genes(dataset, "v_call", names).sum(axis=0)
-    n_heavy = sum(n for name, n in zip(names, counts.tolist(), strict=True) if name.startswith("IGH"))
-    if 2 * n_heavy <= dataset.n_sequences.sum():
+    if not has_heavy_chains(dataset):
         return False
     return bool(RepertoireFrequencies(dataset, of_families=True).sizes.sum() <= _MAX_SHARE * dataset.n_sequences.sum())
 

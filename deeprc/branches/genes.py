@@ -1,4 +1,4 @@
-"""Which genes the branch `composition` knows, and checks that a container has genes with the same names."""
+"""Which genes the branches know, whether they are those of B cells, and checks that a container has the same ones."""
 
 from __future__ import annotations
 
@@ -9,12 +9,23 @@ import numpy as np
 from deeprc.baselines.gene_usage import count_named_genes, list_genes
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
+from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.documents import abbreviate
 from deeprc.errors import InputError
 
-__all__ = ["check_some_genes_known", "get_known_genes", "list_frequent_genes"]
+__all__ = ["check_some_genes_known", "get_known_genes", "has_heavy_chains", "list_frequent_genes"]
 
 _MAX_GENES = 300  # IMGT has fewer V genes of any chain; ties, such as TRBV6-2/TRBV6-3, can be thousands of names
+
+
+def has_heavy_chains(dataset: RepertoireDataset) -> bool:
+    """Return whether most sequences of a dataset are heavy chains of B cells, by their V genes, with known J genes."""
+    if any(field not in dataset.gene_fields or not list_genes(dataset, field) for field in GENE_FIELDS):
+        return False
+    names = list_genes(dataset, "v_call")
+    counts = count_named_genes(dataset, "v_call", names).sum(axis=0)
+    n_heavy = sum(n for name, n in zip(names, counts.tolist(), strict=True) if name.startswith("IGH"))
+    return bool(2 * n_heavy > dataset.n_sequences.sum())
 
 
 def list_frequent_genes(dataset: RepertoireDataset, field: str) -> list[str]:

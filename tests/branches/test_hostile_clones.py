@@ -8,14 +8,15 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from deeprc.branches import clones_description
+from deeprc.branches import clones_check, clones_description
 from deeprc.branches.clones import CloneBranch
-from deeprc.branches.clones_memory import CLUSTER
-from deeprc.datasets.clones.neighbours import WILDCARD
+from deeprc.branches.clones_memory import CLUSTER, EXPANDED
+from deeprc.datasets.clones.neighbours import SUBSTITUTIONS, WILDCARD
 from deeprc.errors import InputError
 from tests.branches.test_clones import make_branch
 
 MEMORY = {"output": 0, "direction": "up", "kind": "odds", "n_clones": 1}  # described
+_NOT_WITHIN = "is_ball: expected wildcards, and numbers of substitutions, within the clones"
 
 
 @pytest.mark.parametrize(
@@ -30,9 +31,12 @@ MEMORY = {"output": 0, "direction": "up", "kind": "odds", "n_clones": 1}  # desc
         ("j_call", lambda x: x.fill_(-1), "j_call: expected numbers from 0 to 1"),
         ("is_ball", lambda x: x.fill_(-1), "is_ball: expected numbers from 0 to"),
         ("is_ball", lambda x: x.fill_(2**40), "is_ball: expected numbers from 0 to"),
-        ("is_ball", lambda x: x.fill_(WILDCARD + 5), "is_ball: expected wildcards within the clones"),
+        ("is_ball", lambda x: x.fill_(WILDCARD + 5), _NOT_WITHIN),
+        ("is_ball", lambda x: x.fill_(SUBSTITUTIONS + 5), _NOT_WITHIN),
+        ("is_ball", lambda x: x.fill_(EXPANDED - 1), _NOT_WITHIN),
+        ("is_ball", lambda x: x.fill_(EXPANDED + 1), _NOT_WITHIN),
         ("is_ball", lambda x: x.fill_(CLUSTER + 4), "is_ball: expected numbers from 0 to"),
-        ("is_ball", lambda x: x.fill_(CLUSTER - 1), "is_ball: expected wildcards within the clones"),
+        ("is_ball", lambda x: x.fill_(CLUSTER - 1), _NOT_WITHIN),
         ("carriers", lambda x: x.fill_(-1), "carriers: expected numbers from 0"),
         ("tests", lambda x: x.fill_(float("nan")), "tests: expected numbers from 0 to 1"),
         ("evidence", lambda x: x.fill_(-1), "evidence: expected finite numbers, above 0 if the target has classes"),
@@ -49,6 +53,15 @@ def test_numbers_that_a_stranger_made(name: str, change: Callable[[torch.Tensor]
     with pytest.raises(InputError, match=f"^m: {message}") as error:
         branch.check("m")
     assert "\n" not in str(error.value)
+
+
+def test_more_similar_clones_than_can_be_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    branch = make_branch()
+    branch.is_ball[:3] = SUBSTITUTIONS + 2
+    branch.check("m")
+    monkeypatch.setattr(clones_check, "_MAX_SIMILAR", 2)
+    with pytest.raises(InputError, match=r"^m: is_ball: expected at most 2 similar clones, found 3$"):
+        branch.check("m")
 
 
 def test_a_clone_that_is_there_twice() -> None:
