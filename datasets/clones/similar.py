@@ -6,7 +6,8 @@ belongs to a centre if it has the same length and genes, and if at most one resi
 
 Centres are chosen without labels. Of the sequences with the same length and genes, the one whose similar sequences are
 in the most repertoires is the first centre. Sequences similar to it cannot be centres. Of the others, the one with the
-most repertoires is the next centre, and so on. A sequence may belong to several centres.
+most repertoires is the next centre, and so on. Of equal numbers, a hash of the residues decides, so that the order of
+the repertoires does not matter. A sequence may belong to several centres.
 
 Letters: B repertoires, N sequences, K different sequences, M centres, E pairs of a centre and a repertoire, G groups of
 different sequences with the same length and genes.
@@ -67,6 +68,8 @@ class _GroupedClones(NamedTuple):
     offsets, repertoires
         Different sequence k is in the repertoires from repertoires[offsets[k]] to repertoires[offsets[k + 1]],
         (K + 1,).
+    residue_hashes
+        Hash of the residues of each different sequence, without its genes, (K,).
     n_repertoires
         Number of repertoires of the container, B.
     """
@@ -77,6 +80,7 @@ class _GroupedClones(NamedTuple):
     lengths: Integers
     offsets: Integers
     repertoires: NDArray[np.int32]
+    residue_hashes: NDArray[np.uint64]
     n_repertoires: int
 
 
@@ -129,6 +133,7 @@ def _group_clones(sequences: HashedSequences) -> tuple[_GroupedClones, Integers]
         lengths=sequences.lengths[first[bounds[:-1]]],
         offsets=compute_offsets(np.bincount(clone_of_pair, minlength=len(first))),
         repertoires=repertoires.astype(np.int32),
+        residue_hashes=sequences.hashes[first] ^ keys,
         n_repertoires=n_repertoires,
     )
     return grouped, sequences.rows[first]
@@ -141,7 +146,7 @@ def _find_centres(clones: _GroupedClones, rows: Integers, residues_per_mismatch:
     n_carriers, is_centre = np.zeros(n_clones, np.int64), np.zeros(n_clones, np.bool_)
     run_in_blocks(_count_carriers, n_groups, _GROUPS_AT_ONCE, clones, limits, n_carriers)
     group_of = np.repeat(np.arange(n_groups), np.diff(clones.bounds))
-    order = np.lexsort((rows, -n_carriers, group_of))
+    order = np.lexsort((clones.residue_hashes, -n_carriers, group_of))
     run_in_blocks(_choose_centres, n_groups, _GROUPS_AT_ONCE, clones, limits, order, n_carriers, is_centre)
     centres = np.flatnonzero(is_centre)
     offsets = compute_offsets(np.where(is_centre, n_carriers, 0))

@@ -14,11 +14,11 @@ import torch
 from deeprc.baselines.beta_binomial import compute_beta_binomial_log_odds
 from deeprc.branches.clones import CloneBranch
 from deeprc.branches.clones_evidence import EvidenceLevel
-from deeprc.branches.clones_memory import CLUSTER, Memory, find_first_of_cluster
+from deeprc.branches.clones_memory import CLUSTER, EXPANDED, Memory, find_first_of_cluster
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.clones.distinct import has_merged_clones
-from deeprc.datasets.clones.neighbours import EXACT, WILDCARD
+from deeprc.datasets.clones.neighbours import EXACT, SUBSTITUTIONS, WILDCARD
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.in_memory import from_frame
 from deeprc.datasets.sequences import Sequences
@@ -161,6 +161,43 @@ def test_clones_with_a_wildcard_by_hand(dataset: RepertoireDataset) -> None:
     np.testing.assert_allclose(hits.evidence, (odds(1, 7) - odds(0, 7)) / 3)
     assert branch.score(dataset[0])[0] == pytest.approx(odds(1, 7))
     assert branch.table(["a"])["match"].tolist() == ["any residue at position 4", "exact"]
+
+
+def test_similar_clones_by_hand(dataset: RepertoireDataset) -> None:
+    """CAWTF differs in two residues from CASSF (rows 0, 7) and CAWWY (4), in one from CASTF (1) and CAWSF (3)."""
+    clones = clone_set(("CAWTF", "V1", "J1"), ("CDDDF", "V2", "J2"), ("CAWTF", "V1", "J1"))
+    matches, numbers = SUBSTITUTIONS + np.array([2, 0, 1]), np.ones((3, 2), np.int64)
+    branch = CloneBranch.of([Memory(0, "up", "odds", ALL, clones, matches, numbers, numbers * 0.01)], 1)
+    branch = rebuilt(branch, 1)
+    hits = branch.find_clones_in(dataset[0])
+    found = set(zip(hits.rows.tolist(), hits.clones.tolist(), hits.mismatches.tolist(), strict=True))
+    assert found == {(0, 0, 2), (7, 0, 2), (4, 0, 2), (1, 0, 1), (3, 0, 1), (1, 2, 1), (3, 2, 1)}
+    assert branch.score(dataset[0])[0] == pytest.approx(odds(2, 7))
+    shares = {0: (odds(2, 7) - odds(0, 7)) / 2 / 5, 2: (odds(2, 7) - odds(0, 7)) / 2 / 2}
+    np.testing.assert_allclose(hits.evidence, [shares[clone] for clone in hits.clones.tolist()])
+    words = ["up to 2 substitutions", "up to 0 substitutions", "up to 1 substitution"]
+    assert branch.table(["a"])["match"].tolist() == words
+
+
+def test_expanded_clones_by_hand() -> None:
+    """Ten sequences, of which those with the count 9 are expanded; CASSF is there twice, once expanded."""
+    rows = [("CASSF", 9), ("CASSF", 1), ("CAWWF", 9), *((f"CDD{letter}F", 1) for letter in "ACDEFGH")]
+    table = pd.DataFrame(rows, columns=["junction_aa", "duplicate_count"])
+    table = table.assign(repertoire_id="one", v_call=["V1", "V2", *["V1"] * 8], j_call="J1")
+    low = table.assign(repertoire_id="two", duplicate_count=[1, 9, *[1] * 8])
+    one, two = from_frame(pd.concat([table, low]))
+    clones = clone_set(("CASSF", "V1", "J1"), ("CDDAF", "V1", "J1"))
+    matches, numbers = np.array([EXPANDED, EXPANDED]), np.ones((2, 2), np.int64)
+    up = Memory(0, "up", "odds", ALL, clones, matches, numbers, numbers * 0.01)
+    exact = Memory(0, "down", "odds", ALL, clones, matches - EXPANDED, numbers, numbers * 0.01)
+    branch = rebuilt(CloneBranch.of([up, exact], 1), 1)
+    hits = branch.find_clones_in(one)
+    assert set(zip(hits.rows.tolist(), hits.clones.tolist(), strict=True)) == {(0, 0), (0, 2), (3, 3)}
+    # one of two expanded sequences, and two of ten different clones
+    assert branch.score(one)[0] == pytest.approx(odds(1, 2) - odds(2, 10))
+    assert branch.score(two)[0] == pytest.approx(odds(0, 1) - odds(2, 10))
+    np.testing.assert_allclose(branch.compute_contributions(one).sum(), branch.score(one)[0])
+    assert branch.table(["a"])["match"].tolist() == ["expanded", "expanded", "exact", "exact"]
 
 
 def test_the_first_of_a_cluster() -> None:

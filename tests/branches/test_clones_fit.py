@@ -38,6 +38,7 @@ from deeprc.datasets.clones.grouping import CloneCarriers, SharedClones
 from deeprc.datasets.clones.neighbours import EXACT, ONE_SUBSTITUTION
 from deeprc.datasets.clones.shared import find_shared_clones
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.in_memory import from_frame
 from deeprc.datasets.simulation import CloneSignal, Cohort, GermlineBackground, SimulatedDataset, Sizes, write_container
 from deeprc.errors import InputError
 from deeprc.tasks import Task
@@ -310,6 +311,74 @@ def test_cross_fitted_scores_of_wildcard_clones(grouped: RepertoireDataset, monk
 def chained(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
     """Positive repertoires have sequences of ten clusters; those of a cluster differ in one or two residues."""
     return write_repertoires(tmp_path_factory.mktemp("chained") / "c.h5", draw_chains(0, Y))
+
+
+def test_similar_clones_of_heavy_chains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sequences of a group have 11 of 13 residues in common; in T cells, similar clones are not looked for."""
+    choose_alternative(monkeypatch, "similar", 0.01)
+    as_heavy_chains = [
+        [[(junction, "IGHV1-2", "IGHJ4") for junction, _, _ in own] for own in draw_chains(seed, Y)] for seed in (0, 1)
+    ]
+    dataset, new = (write_repertoires(tmp_path / f"{i}.h5", each) for i, each in enumerate(as_heavy_chains))
+    fitted, branch = fit(dataset, Y)
+    table = branch.table(["status"])
+    assert set(table["match"]) <= {"up to 1 substitution", "up to 2 substitutions"}  # the public clones are shorter
+    of_groups = table[table["junction_aa"].str.fullmatch(r"CASS.(.)\1.HEQYF")]
+    assert set(of_groups["match"]) == {"up to 2 substitutions"}
+    assert set(of_groups["junction_aa"].str[5]) == set("ACDEFGHIKL")
+    for row in of_groups.itertuples():
+        carries = np.array([any(are_within(each[0], row.junction_aa, 2) for each in own) for own in as_heavy_chains[0]])
+        assert (row.carriers_positive, row.carriers_negative) == (carries[Y == 1].sum(), carries[Y == 0].sum())
+    assert roc_auc_score(Y, scores_of(branch, new)[:, 0]) > 0.95
+    assert fitted.loss_decreases[0] > 0.3
+    searched: list[tuple[object, ...]] = []
+    monkeypatch.undo()
+    monkeypatch.setattr(special_clones, "find_similar_clones", lambda *each: searched.append(each))
+    t_cells = write_repertoires(tmp_path / "t.h5", draw_chains(0, Y))
+    fit_clones(make_cohort(t_cells, Y))
+    assert searched == []
+
+
+def are_within(junction: str, other: str, n: int) -> bool:
+    return len(junction) == len(other) and sum(a != b for a, b in zip(junction, other, strict=True)) <= n
+
+
+def draw_expanded(seed: int) -> pd.DataFrame:
+    """Return repertoires with 30 public and 150 private clones; up to 13 clones of each have a count above 1.
+
+    In positive repertoires each of the first ten public clones has one with a probability of 0.6, in others of 0.1.
+    """
+    rng, rows = np.random.default_rng(seed), []
+    for number, label in enumerate(Y):
+        private = ["CAST" + "".join(junction) + "EQFF" for junction in rng.choice(LETTERS, (150, 8))]
+        counts = np.ones(180, np.int64)
+        is_expanded = np.append(rng.random(10) < (0.6 if label else 0.1), np.zeros(170, np.bool_))
+        is_expanded[rng.choice(np.arange(10, 180), 3)] = True
+        counts[is_expanded] = rng.integers(5, 50, is_expanded.sum())
+        rows += [(f"r{number:02}", *pair) for pair in zip([*POOL[:30], *private], counts.tolist(), strict=True)]
+    return pd.DataFrame(rows, columns=["repertoire_id", "junction_aa", "duplicate_count"])
+
+
+def test_clones_that_are_as_frequent_but_more_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All repertoires have the public clones, so who carries them says nothing."""
+    dataset, new = (from_frame(draw_expanded(seed)) for seed in (0, 1))
+    _, branch = fit(dataset, Y)
+    scores = scores_of(branch, new)[:, 0]
+    assert not branch.is_doubtful
+    assert roc_auc_score(Y, scores) > 0.9
+    table = branch.table(["status"])
+    assert set(table["match"]) == {"expanded"}
+    first = table.head(8)
+    assert set(first["junction_aa"]) <= set(POOL[:10])
+    frames = [repertoire.to_frame() for repertoire in dataset]
+    for row in first.itertuples():
+        counts = np.array([frame.set_index("junction_aa")["duplicate_count"][row.junction_aa] for frame in frames])
+        n_positive, n_negative = ((counts[label == Y] > 1).sum() for label in (1, 0))
+        assert (row.carriers_positive, row.carriers_negative) == (n_positive, n_negative)
+    choose_alternative(monkeypatch, "expanded", 0.01)
+    folds = assign_inner_folds(dataset, Y == 1, 5)
+    fix_folds(monkeypatch, dict(zip((each.digest() for each in dataset), folds.tolist(), strict=True)))
+    check_refits_without_a_fold(dataset, folds, fit(dataset, Y)[0])
 
 
 @pytest.mark.slow

@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from deeprc.datasets.clones.clone_set import CloneSet
-from deeprc.datasets.clones.neighbours import WILDCARD, NeighbourSearch, find_neighbours
+from deeprc.datasets.clones.neighbours import (
+    ONE_SUBSTITUTION,
+    SUBSTITUTIONS,
+    WILDCARD,
+    NeighbourSearch,
+    find_neighbours,
+)
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset, open_dataset
 from deeprc.datasets.sequence_hash import hash_rows
 from deeprc.datasets.sequences import Sequences
@@ -34,14 +40,14 @@ def receptors_of(repertoire: Repertoire, fields: tuple[str, ...]) -> list[Recept
     return list(zip(frame["junction_aa"], *(frame[field] for field in fields), strict=True))
 
 
-def expected(repertoire: Repertoire, clones: CloneSet) -> set[tuple[int, int, int]]:
+def expected(repertoire: Repertoire, clones: CloneSet, max_mismatches: int = 1) -> set[tuple[int, int, int]]:
     fields = tuple(clones.sequences.genes)
     found = set()
     for row, (junction, *genes) in enumerate(receptors_of(repertoire, fields)):
         for clone, (other, *others) in enumerate(receptors(clones.sequences, fields)):
             if genes == others and len(junction) == len(other):
                 mismatches = sum(a != b for a, b in zip(junction, other, strict=True))
-                if mismatches <= 1:
+                if mismatches <= max_mismatches:
                     found.add((row, clone, mismatches))
     return found
 
@@ -100,6 +106,27 @@ def test_a_clone_with_a_wildcard_matches_any_residue_there(
         assert set(zip(*(column.tolist() for column in found), strict=True)) == wanted
         n_left_out, n_found = n_left_out + len(every) - len(wanted), n_found + int(found.mismatches.sum())
     assert min(n_left_out, n_found) > 10
+
+
+@pytest.mark.parametrize("mask", [2**64 - 1, 0b111])
+@pytest.mark.parametrize("fields", [(), ("v_call", "j_call")])
+def test_clones_that_are_matched_with_several_substitutions(
+    cohort: RepertoireDataset, fields: tuple[str, ...], mask: int
+) -> None:
+    """Up to 0, 1, 2 or 3 substitutions, and every fifth clone by another search, with one."""
+    clones = clones_of(cohort[0], 40, fields)
+    limits = np.arange(len(clones)) % 4
+    is_other = np.arange(len(clones)) % 5 == 0
+    matches = np.where(is_other, ONE_SUBSTITUTION, SUBSTITUTIONS + limits)
+    limits[is_other] = 1
+    kinds: set[int] = set()
+    for repertoire, found in zip(cohort, find_neighbours(clones, cohort, matches, mask=mask), strict=True):
+        pairs = list(zip(*(column.tolist() for column in found), strict=True))
+        assert len(set(pairs)) == len(pairs)
+        assert set(pairs) == {pair for pair in expected(repertoire, clones, 3) if pair[2] <= limits[pair[1]]}
+        assert (np.diff(found.rows) >= 0).all()
+        kinds |= set(found.mismatches.tolist())
+    assert kinds >= {0, 1, 2}
 
 
 def test_one_repertoire_is_searched_in_chunks(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
