@@ -105,7 +105,10 @@ _MOTIFS = {
 }
 _GENE = ColumnSchema(may_be_empty=True, optional=True)
 _CARRIERS = ColumnSchema("integer", low=0, may_be_empty=True, optional=True)  # by class, or all of a number
-_MATCHES = "exact|one substitution|(?:any residue at position|cluster) [1-9][0-9]*"
+_MATCHES = (
+    "exact|one substitution|expanded|up to (?:1 substitution|(?:0|[1-9][0-9]*) substitutions)"
+    "|(?:any residue at position|cluster) [1-9][0-9]*"
+)
 _CLONES = {
     "junction_aa": ColumnSchema(),
     "v_call": _GENE,
@@ -202,7 +205,7 @@ def read_clones(path: Path) -> pd.DataFrame:
     table = read_table(path, _CLONES)
     wrong = table.loc[~table["match"].str.fullmatch(_MATCHES), "match"]
     if len(wrong):
-        expected = "exact, one substitution, any residue at position 7 (or another), or cluster 2 (or another)"
+        expected = "exact, one substitution, expanded, or such as any residue at position 7, cluster 2 or up to 3 substitutions"
         raise InputError(f"{path}: column 'match': expected {expected}, found {abbreviate(wrong.iloc[0])}")
     return table
 

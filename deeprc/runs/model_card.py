@@ -27,9 +27,9 @@ _LIMITS = """\
 _HOLDS = """\
 The file holds the configuration, the weights, the metrics, summary statistics of the training repertoires (means,
 variances and ranges over repertoires, rounded), and the clones that the model stores, each found in at least two
-{carriers}. Those with the match `any residue at position` or `cluster` in `clones.tsv` are an exception: their group
-was found in at least two {carriers}, but the junction itself may be of one alone. The file does not hold ids, labels,
-predictions, numbers, digests or hashes of single repertoires, or paths.
+{carriers}. Those with the match `any residue at position`, `cluster` or `up to ... substitutions` in `clones.tsv` are
+an exception: their group was found in at least two {carriers}, but the junction itself may be of one alone. The file
+does not hold ids, labels, predictions, numbers, digests or hashes of single repertoires, or paths.
 
 The packed model cannot recognise its training repertoires. Predictions for them look better than they should.
 

@@ -37,9 +37,9 @@ def pack_run(
 
     The file has the configuration, the weights, the metrics, the clones that the model stores, the summary of the
     training repertoires (`shift.json`, rounded) and a model card. Each clone was found in at least two donors, or in
-    two repertoires if the run was trained without `group_by`. Wildcard clones and members of clusters are an exception:
-    their junctions may be of one donor alone. The file has no ids, no labels, no digests and no hashes of repertoires,
-    no number of a single repertoire, no predictions and no paths.
+    two repertoires if the run was trained without `group_by`. Wildcard clones, members of clusters and similar clones
+    are an exception: their junctions may be of one donor alone. The file has no ids, no labels, no digests and no
+    hashes of repertoires, no number of a single repertoire, no predictions and no paths.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def _warn_of_clones_of_one_donor(run: Run, folder: Path) -> None:
             "%s: was trained without `group_by`: a stored clone may be of one donor with several samples",
             folder,
         )
-    n_of_groups = 0 if clones.empty else int((~clones["match"].isin(["exact", "one substitution"])).sum())
+    n_of_groups = 0 if clones.empty else int((~clones["match"].isin(["exact", "one substitution", "expanded"])).sum())
     if n_of_groups:
         _logger.warning(
             "%s: stored clones whose junction may be of one donor alone, because they match in groups: %s",

@@ -18,6 +18,7 @@ from deeprc.cli.evaluate import evaluate
 from deeprc.config import NetworkConfig, load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
+from deeprc.evaluation.stored_tables import read_clones
 from deeprc.runs.experiment import resume_run, train_run
 from deeprc.runs.run import Run, load_run
 from deeprc.training import branch_start
@@ -144,13 +145,23 @@ def test_a_run_without_clones(cohort: RepertoireDataset, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
+    "match", ["expanded", "up to 1 substitution", "up to 12 substitutions", "up to 0 substitutions"]
+)
+def test_every_match_is_read(trained: Run, tmp_path: Path, match: str) -> None:
+    table = pd.read_csv(trained.path / "clones.tsv", sep="\t", dtype=str).assign(match=match)
+    (tmp_path / "clones.tsv").write_text(table.to_csv(sep="\t", index=False))
+    assert set(read_clones(tmp_path / "clones.tsv")["match"]) == {match}
+
+
+@pytest.mark.parametrize(
     ("column", "value", "message"),
     [
+        ("match", "up to 1 substitutions", "found 'up to 1 substitutions'"),
         ("p_value", "2", "expected a number from 0 to 1, found '2'"),
         (
             "match",
             "almost",
-            "expected exact, one substitution, any residue at position 7",
+            "expected exact, one substitution, expanded, or such as any residue at position 7",
         ),
         ("direction", "left", "expected one of up, down, found 'left'"),
         ("carriers_positive", "-1", "expected a whole number"),

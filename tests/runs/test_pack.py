@@ -161,13 +161,16 @@ def test_clones_of_a_run_without_donors_are_warned_of(
     assert "a stored clone may be of one donor with several samples" in caplog.text
 
 
-@pytest.mark.parametrize("match", ["cluster 3", "any residue at position 7"])
+@pytest.mark.parametrize("match", ["cluster 3", "any residue at position 7", "up to 2 substitutions"])
 def test_clones_of_groups_are_warned_of(run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture, match: str) -> None:
     folder = tmp_path / "run"
     shutil.copytree(run.path, folder)
     clones = pd.read_csv(folder / "clones.tsv", sep="\t")
     assert set(clones["match"]) <= {"exact", "one substitution"}
     with caplog.at_level("WARNING"):
+        deeprc.pack(folder, tmp_path / "model.deeprc")
+        clones.loc[clones.index[:1], "match"] = "expanded"
+        clones.to_csv(folder / "clones.tsv", sep="\t", index=False)
         deeprc.pack(folder, tmp_path / "model.deeprc")
         assert "may be of one donor alone" not in caplog.text
         clones.loc[clones.index[:1], "match"] = match

@@ -192,8 +192,9 @@ def _make_clone_table(stored: pd.DataFrame, tasks: Sequence[Task], table_index: 
         Column(
             "Match",
             is_number=False,
-            note="which sequences count: the same, also with one substitution, with any residue at one position, or"
-            " members of a cluster, which are connected by substitutions and have their carriers and p in common",
+            note="which sequences count: the same, also with substitutions, with any residue at one position, the same"
+            " with a count among the highest of its repertoire (expanded), or members of a cluster, which are connected"
+            " by substitutions and have their carriers and p in common",
         ),
         *(Column(carrier_headings[name]) for name in carriers),
         Column("p", note="probability that chance alone relates the carriers so strongly to the label"),
