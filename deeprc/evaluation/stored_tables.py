@@ -206,7 +206,7 @@ def read_clones(path: Path) -> pd.DataFrame:
     wrong = table.loc[~table["match"].str.fullmatch(_MATCHES), "match"]
     if len(wrong):
         expected = "exact, one substitution, expanded, or such as any residue at position 7, cluster 2 or up to 3 substitutions"
-        raise InputError(f"{path}: column 'match': expected {expected}, found {abbreviate(wrong.iloc[0])}")
+        raise InputError(f"{path}: column 'match': expected {one_of}, found {abbreviate(wrong.iloc[0])}")
     return table
 
 
