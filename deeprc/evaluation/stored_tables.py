@@ -205,8 +205,9 @@ def read_clones(path: Path) -> pd.DataFrame:
     table = read_table(path, _CLONES)
     wrong = table.loc[~table["match"].str.fullmatch(_MATCHES), "match"]
     if len(wrong):
-        expected = "exact, one substitution, expanded, or such as any residue at position 7, cluster 2 or up to 3 substitutions"
-        raise InputError(f"{path}: column 'match': expected {one_of}, found {abbreviate(wrong.iloc[0])}")
+        examples = "any residue at position 7, cluster 2 or up to 3 substitutions"
+        expected = f"exact, one substitution, expanded, or such as {examples}"
+        raise InputError(f"{path}: column 'match': expected {expected}, found {abbreviate(wrong.iloc[0])}")
     return table
 
 
