@@ -81,7 +81,7 @@ def test_the_page_has_the_saved_numbers(pictures: ModuleType) -> None:
     assert f"from β = {seen_from:.1f} to {seen_to:.0f}, and proven from {proven_from:.0f} to {proven_to:.0f}" in PROSE
     assert f"In {SAVED['pooling']['found']:.0%} of the new positive bags the witness (red)" in PROSE
     assert f"they end in {SAVED['retrieval']['rows'][2]['fixed_points']} fixed points" in PROSE
-    assert f"a half erased digit is {SAVED['retrieval']['rows'][0]['before']:.1f} away" in PROSE
+    assert f"A half erased digit is {SAVED['retrieval']['rows'][0]['before']:.1f} away" in PROSE
 
 
 def test_the_code_prints_what_stands_under_it() -> None:

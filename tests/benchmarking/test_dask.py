@@ -131,7 +131,10 @@ def test_a_cluster_that_loses_its_scheduler_can_be_resumed(
     n = len(list((tmp_path / "out").rglob("final-*.json")))
     assert 1 <= n < 5
     (tmp_path / "log.slow").unlink()
-    told: list[int] = []
-    resumed = compare(resume=True, progress=lambda done, _, __: told.append(done))
-    assert (told[0], told[1], told[-1]) == (0, n, 5)  # nothing is searched
+    told: list[tuple[int, int]] = []
+    resumed = compare(resume=True, progress=lambda done, total, _: told.append((done, total)))
+    # it begins where it stopped, and counts each job; without a search there are only the final jobs of 5 folds
+    assert list(dict.fromkeys(told)) == [(done, 5) for done in range(n, 6)]
+    fits = [each["pid"] for each in toys.read_log(tmp_path / "log")]
+    assert fits.count(os.getpid()) == 2 * (5 - n)  # without and with the validation fold; nothing is computed again
     assert len(resumed.predictions) == 24
