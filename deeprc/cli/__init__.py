@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from deeprc.caches import prepare_caches
+from deeprc.cli.bus_errors import end_on_bus_error
 from deeprc.cli.flags import (
     COMMANDS,
     MessageFormatter,
@@ -52,6 +53,8 @@ class _Group(click.Group):
         for subcommand in expand_subcommands(command):
             if all(parameter.name != "debug" for parameter in subcommand.params):
                 subcommand.params.append(_make_debug_option())
+                if subcommand.callback is not None:
+                    subcommand.callback = end_on_bus_error()(subcommand.callback)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
