@@ -163,6 +163,7 @@ def prepare_process() -> None:
 
     Call it before anything is computed.
     """
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a redirect on Windows is not UTF-8, but names may be
@@ -180,3 +181,14 @@ def prepare_process() -> None:
             set_option = ctypes.CDLL(None).mallopt
             set_option(_MMAP_THRESHOLD, 32 << 20)
             set_option(_TRIM_THRESHOLD, 256 << 20)
+
+
+def _open_closed_streams() -> None:
+    """Open standard streams that the shell has closed (`2>&-`), as /dev/null.
+
+    Python has None in their place. Their numbers would go to the next files that are opened, such as a container, into
+    which messages of libraries would then be written.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (open until the end)
