@@ -15,8 +15,9 @@ import socket
 import sys
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -206,17 +207,19 @@ class _Processes:
         warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
         threads = str(max(1, count_cores() // n))
         self._n, self._killed = n, TerminatedWorkerError
-        self._executor: Executor = get_reusable_executor(
-            n,
-            env={f"{name}_NUM_THREADS": threads for name in _THREADS},
-            # Ctrl-C reaches every process, but only this one may react: it ends the others
-            initializer=signal.signal,
-            initargs=(signal.SIGINT, signal.SIG_IGN),
-        )
+        with _hold_interrupts():
+            self._executor: Executor = get_reusable_executor(
+                n,
+                env={f"{name}_NUM_THREADS": threads for name in _THREADS},
+                # Ctrl-C reaches every process, but only this one may react: it ends the others
+                initializer=signal.signal,
+                initargs=(signal.SIGINT, signal.SIG_IGN),
+            )
 
     def submit(self, function: Callable[[Any], Any], job: Any) -> Future[Any]:
         try:
-            return self._executor.submit(function, job)
+            with _hold_interrupts():  # the first job starts the processes
+                return self._executor.submit(function, job)
         except self._killed as error:
             raise self._make_lost_error() from error
 
@@ -234,6 +237,25 @@ class _Processes:
 
     def _make_lost_error(self) -> _LostWorkersError:
         return _LostWorkersError(f"`jobs={self._n}`: a process was killed, perhaps because memory was short; try fewer")
+
+
+@contextmanager
+def _hold_interrupts() -> Iterator[None]:
+    """Hold Ctrl-C back from this thread until the block ends; processes that start in the block never get it.
+
+    Without this, a process that is still importing modules prints a traceback.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    from multiprocessing import resource_tracker
+
+    resource_tracker.ensure_running()  # first, because Python 3.11 lets signals in again when it starts this process
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Cluster:

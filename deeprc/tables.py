@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,10 +16,11 @@ from deeprc.documents import NOT_ALLOWED_IN_TEXT, abbreviate
 from deeprc.errors import InputError
 from deeprc.files import read_limited
 
-__all__ = ["ColumnSchema", "read_table"]
+__all__ = ["ColumnSchema", "check_width", "read_table"]
 
 _MAX_BYTES = 256 << 20
 _MAX_COLUMNS = 1000
+_MAX_HEADER_BYTES = 4 << 20
 _MAX_INTEGER = 2.0**53  # float64 cannot represent all larger whole numbers
 _MAX_NUMBER = 1e30  # means and figures of larger numbers may overflow
 
@@ -75,14 +77,33 @@ def read_table(path: Path, columns: Mapping[str, ColumnSchema]) -> pd.DataFrame:
 def _read_cells(path: Path) -> pd.DataFrame:
     """Return all cells as text, including the header; an empty cell is missing."""
     content = read_limited(path, limit=_MAX_BYTES, expected="a table")
-    if content.split(b"\n", 1)[0].count(b"\t") >= _MAX_COLUMNS:
-        raise InputError(f"{path}: has too many columns; expected at most {_MAX_COLUMNS}")
+    check_width(path, content)
     try:
         return pd.read_csv(
             io.BytesIO(content), sep="\t", header=None, dtype=object, keep_default_na=False, na_values=[""]
         )
     except ValueError as error:  # UnicodeDecodeError is one
         raise InputError(f"{path}: is not a table: {' '.join(str(error).split())[:200]}") from error
+
+
+def check_width(path: Path, content: bytes) -> None:
+    """Check that a table has at most a thousand columns, before pandas reads it: it needs minutes for a million.
+
+    Raises
+    ------
+    InputError
+        If the first row, which may have line breaks in quotes, has more fields or is too long.
+    """
+    start = io.TextIOWrapper(io.BytesIO(content[:_MAX_HEADER_BYTES]), encoding="utf-8", errors="replace", newline="")
+    rows = filter(None, csv.reader(start, delimiter="\t"))
+    try:
+        n_columns, has_ended = len(next(rows, [])), len(content) <= _MAX_HEADER_BYTES or next(rows, None) is not None
+    except csv.Error as error:
+        raise InputError(f"{path}: is not a table: {error}") from error
+    if n_columns > _MAX_COLUMNS:
+        raise InputError(f"{path}: has too many columns; expected at most {_MAX_COLUMNS}")
+    if not has_ended:
+        raise InputError(f"{path}: is not a table: its first row has over {_MAX_HEADER_BYTES >> 20} MiB")
 
 
 def _convert_column(cells: pd.Series, column: ColumnSchema, where: str) -> pd.Series:

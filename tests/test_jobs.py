@@ -52,6 +52,12 @@ def test_no_more_processes_start_than_there_are_jobs_or_cores(
     assert values(run_jobs(toy_jobs.draw, seeds, many, in_order=True)) == values(run_jobs(toy_jobs.draw, seeds))
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signal masks")
+def test_processes_never_get_ctrl_c_not_even_while_they_start(workers: None, toy_jobs: ModuleType) -> None:
+    assert values(run_jobs(toy_jobs.holds_interrupts, [0, 1, 2], Workers(2))) == [True, True, True]
+    assert not toy_jobs.holds_interrupts(0)
+
+
 @pytest.mark.slow
 def test_results_come_as_they_end_or_in_order(workers: None, toy_jobs: ModuleType) -> None:
     list(run_jobs(toy_jobs.sleep_longer_first, [1, 1], Workers(2)))  # the processes have started

@@ -61,6 +61,10 @@ def test_a_table_without_rows(tmp_path: Path) -> None:
         ("True", "1", "column 'good', row 2: expected True or False, found '1'"),
         ("z\n", "z\tzz\n", "is not a table: "),
         ("x\t", "x" + "\t" * 2000, "has too many columns; expected at most 1000"),
+        ("rep", "\n" + "\t" * 2000 + "rep", "has too many columns; expected at most 1000"),
+        ("x\t", '"\n"\t' * 2000, "has too many columns; expected at most 1000"),
+        ("x\t", "x" * (5 << 20) + "\t", "is not a table: "),
+        ("x\t", ("x" * 100_000 + "\t") * 50, "is not a table: its first row has over 4 MiB"),
     ],
 )
 def test_bad_values_are_refused_with_their_place(old: str, new: str, message: str, tmp_path: Path) -> None:

@@ -88,6 +88,7 @@ class ResultStore:
         self._memory: dict[str, Outcome] = {}
         if folder is None:
             return
+        self._settings_path = folder / kind.file_name
         for name in ("cohort", "preset"):
             if NOT_ALLOWED_IN_TEXT.search(path := header.get(name, "")):
                 expected = f"{kind.file_name} holds this path; expected UTF-8 without control characters"
@@ -108,7 +109,7 @@ class ResultStore:
             sort_keys=False,
             allow_unicode=True,
         )
-        write_text(folder / kind.file_name, text)
+        write_text(self._settings_path, text)
 
     def get(self, job: Job) -> Outcome | None:
         """Return the outcome of a job; None if it has no file yet, or if the file does not fit the job."""
@@ -124,12 +125,20 @@ class ResultStore:
             return None
 
     def put(self, job: Job, outcome: Outcome) -> None:
-        """Store the outcome of a job; a failed job is not stored, so that it is tried again."""
+        """Store the outcome of a job; a failed job is not stored, so that it is tried again.
+
+        Raises
+        ------
+        InputError
+            If the folder, or the settings in it, were deleted meanwhile.
+        """
         if "error" in outcome:
             return
         if self.folder is None:
             self._memory[job.key] = outcome
             return
+        if not self._settings_path.exists():  # without it, nothing can read or continue the results
+            raise InputError(f"{self._settings_path}: was deleted while results were written beside it")
         path = self._make_path(job)
         with name_write_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from deeprc.caches import prepare_caches
+from deeprc.cli.bus_errors import end_on_bus_error
 from deeprc.cli.flags import (
     COMMANDS,
     MessageFormatter,
@@ -52,6 +53,8 @@ class _Group(click.Group):
         for subcommand in expand_subcommands(command):
             if all(parameter.name != "debug" for parameter in subcommand.params):
                 subcommand.params.append(_make_debug_option())
+                if subcommand.callback is not None:
+                    subcommand.callback = end_on_bus_error()(subcommand.callback)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -160,6 +163,7 @@ def prepare_process() -> None:
 
     Call it before anything is computed.
     """
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a redirect on Windows is not UTF-8, but names may be
@@ -177,3 +181,14 @@ def prepare_process() -> None:
             set_option = ctypes.CDLL(None).mallopt
             set_option(_MMAP_THRESHOLD, 32 << 20)
             set_option(_TRIM_THRESHOLD, 256 << 20)
+
+
+def _open_closed_streams() -> None:
+    """Open standard streams that the shell has closed (`2>&-`), as /dev/null.
+
+    Python has None in their place. Their numbers would go to the next files that are opened, such as a container, into
+    which messages of libraries would then be written.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (open until the end)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from deeprc.documents import shorten_message
 from deeprc.errors import InputError, describe_names, quote
 from deeprc.files import read_limited
+from deeprc.tables import check_width
 
 __all__ = ["read_folds"]
 
@@ -36,6 +37,7 @@ def read_folds(path: Path, repertoire_ids: NDArray[np.object_]) -> NDArray[np.in
     """
     try:
         content = read_limited(path, limit=_MAX_BYTES, expected="a table of folds, a number, or leave-one-out:COLUMN")
+        check_width(path, content)
         table = pd.read_csv(io.BytesIO(content), sep="\t", dtype=str, keep_default_na=False)
         header = pd.read_csv(io.BytesIO(content), sep="\t", dtype=str, keep_default_na=False, header=None, nrows=1)
     except InputError:

@@ -1,3 +1,4 @@
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,15 @@ HEADER: dict[str, Any] = {
 
 def files(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_folder_that_was_deleted_meanwhile_is_not_made_again_without_its_settings(tmp_path: Path) -> None:
+    store = ResultStore(tmp_path / "results", HEADER)
+    store.put(JOB, SEARCHED)
+    shutil.rmtree(tmp_path / "results")
+    with pytest.raises(InputError, match=r"results/benchmark\.yaml: was deleted while results were written beside it"):
+        store.put(FINAL, TESTED)
+    assert not (tmp_path / "results").exists()
 
 
 @pytest.mark.parametrize("name", ["cohort", "preset"])

@@ -14,6 +14,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 
 Call = Callable[..., tuple[int, str, str]]
+needs_shell = pytest.mark.skipif(shutil.which("sh") is None, reason="needs a shell")
 _QUOTES = "put the whole name in quotes, as in --group-by 'Donor ID'"
 
 
@@ -127,6 +128,27 @@ def test_letters_that_the_output_cannot_show_are_escaped() -> None:
         [sys.executable, "-c", code], env={"PYTHONIOENCODING": "ascii", "PATH": ""}, capture_output=True, check=False
     )
     assert done.stdout.strip() == b"\\u03b2"
+
+
+@needs_shell
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_streams_that_the_shell_has_closed(closed: str) -> None:
+    code = "import os; from deeprc.cli import main; main(['config', *os.environ['MORE'].split()])"
+    script = f'"{sys.executable}" -c "{code}" {closed}'
+    for more, expected in (("", 0), ("nothing", 2)):
+        environment = {**os.environ, "MORE": more}
+        done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == expected
+        assert "Traceback" not in done.stderr
+        assert bool(done.stdout) == (expected == 0 and closed in ("<&-", "2>&-"))
+        assert bool(done.stderr) == (expected == 2 and closed in ("<&-", ">&-"))
+
+
+@needs_shell
+def test_closed_streams_leave_their_numbers_to_no_other_file(tmp_path: Path) -> None:
+    code = "import os; from deeprc.cli import prepare_process; prepare_process(); os._exit(os.open('a', os.O_CREAT))"
+    done = subprocess.run(["sh", "-c", f'"{sys.executable}" -c "{code}" <&- >&- 2>&-'], cwd=tmp_path, check=False)
+    assert done.returncode > 2
 
 
 def test_faults_of_several_files_are_one_line_each(deeprc: Call, tmp_path: Path) -> None:

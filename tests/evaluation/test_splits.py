@@ -282,6 +282,7 @@ def test_folds_are_read_from_a_file(tmp_path: Path, caplog: pytest.LogCaptureFix
         (b"repertoire_id\tfold\na\t0\nb\t1\nc\t3\n", r"numbered from 0 without gaps, found \[0, 1, 3\]"),
         (b"repertoire_id\tfold\na\t1\nb\t2\nc\t3\n", r"numbered from 0 without gaps, found \[1, 2, 3\]"),
         (b"repertoire_id\tfold\n", r"at least 3 folds, numbered from 0 without gaps, found \[\]"),
+        (b"repertoire_id\tfold" + b"\tx" * 1000 + b"\n", "has too many columns; expected at most 1000"),
     ],
 )
 def test_files_of_folds_that_cannot_be_used(text: bytes | None, message: str, tmp_path: Path) -> None:

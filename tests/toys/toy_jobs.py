@@ -35,6 +35,10 @@ def die_once(folder: Path, index: int) -> tuple[int, int]:
     return index, os.getpid()
 
 
+def holds_interrupts(_: int) -> bool:
+    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
 def wait_for_ever(folder: Path, index: int) -> int:
     (folder / f"{index}.begun").touch()
     while not (folder / "end").exists():
