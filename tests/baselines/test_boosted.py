@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation import Cohort, Counts, GermlineBackground, Motif, MotifSignal, Sizes, write_container
 from deeprc.errors import InputError
 from tests.conftest import random_sequences
+from tests.toys.saved_files import change_description
 
 
 @pytest.fixture(scope="module")
@@ -224,10 +224,6 @@ def test_a_value_that_was_changed_is_refused(
     model: BoostedTrees, tmp_path: Path, name: str, holder: dict[str, object], message: str
 ) -> None:
     model.save(tmp_path / "model.safetensors")
-    with safe_open(tmp_path / "model.safetensors", framework="np") as file:
-        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-        body = json.loads(file.metadata()["deeprc"])
-    body["values"][name] = holder
-    save_file(arrays, tmp_path / "changed.safetensors", {"deeprc": json.dumps(body)})
+    changed = change_description(tmp_path / "model.safetensors", lambda body: body["values"].update({name: holder}))
     with pytest.raises(InputError, match=f"is damaged: {message}"):
-        BoostedTrees.load(tmp_path / "changed.safetensors")
+        BoostedTrees.load(changed)

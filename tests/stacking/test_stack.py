@@ -31,6 +31,7 @@ from deeprc.stacking.cohort import fit_stack, list_prediction_columns, predict_w
 from deeprc.stacking.members import TrainingFolds, fit_member, score_with
 from deeprc.tasks import Task
 from deeprc.training.estimator import DeepRCClassifier
+from tests.toys.saved_files import change_description
 
 QUICK = {"n_updates": 10, "evaluate_every": 5, "n_kernels": 8, "kernel_size": 4, "n_sequences": 50}
 LIGHT = {**QUICK, "composition": False, "clones": False}  # where the network need not be good
@@ -221,29 +222,23 @@ def test_a_file_of_an_earlier_version_names_no_training_repertoires(
     ],
 )
 def test_a_damaged_file_is_refused(stack: Stack, tmp_path: Path, change: dict[str, object], message: str) -> None:
-    path = tmp_path / "stack.safetensors"
-    stack.save(path)
-    with safe_open(path, framework="np") as file:
-        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-        body = json.loads(file.metadata()["deeprc"])
-    body["values"]["members_"]["value"][1] |= change
-    save_file(arrays, path, {"deeprc": json.dumps(body)})
+    stack.save(tmp_path / "stack.safetensors")
+    changed = change_description(
+        tmp_path / "stack.safetensors", lambda body: body["values"]["members_"]["value"][1].update(change)
+    )
     with pytest.raises(InputError, match=message):
-        Stack.load(path)
+        Stack.load(changed)
 
 
 @pytest.mark.parametrize("name", ["target_", "positive_class_"])
 @pytest.mark.parametrize("value", [7, ["a"], {"a": 1}, None, "a\x1b[0m"])
 def test_a_damaged_name_of_the_target_is_refused(stack: Stack, tmp_path: Path, name: str, value: object) -> None:
-    path = tmp_path / "stack.safetensors"
-    stack.save(path)
-    with safe_open(path, framework="np") as file:
-        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-        body = json.loads(file.metadata()["deeprc"])
-    body["values"][name] = {"value": value}
-    save_file(arrays, path, {"deeprc": json.dumps(body)})
+    stack.save(tmp_path / "stack.safetensors")
+    changed = change_description(
+        tmp_path / "stack.safetensors", lambda body: body["values"].update({name: {"value": value}})
+    )
     with pytest.raises(InputError, match=f"is damaged: {name}: expected text"):
-        Stack.load(path)
+        Stack.load(changed)
 
 
 @pytest.mark.parametrize(
