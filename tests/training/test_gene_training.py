@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from deeprc import DeepRCClassifier
@@ -25,7 +24,8 @@ from deeprc.tasks import Task
 from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.trainer import Trainer
-from tests.conftest import Killed, killing, random_sequences
+from tests.conftest import random_sequences
+from tests.toys.trainings import assert_same_weights, encode_status, interrupt
 
 CPU = torch.device("cpu")
 TASKS = [Task("status", "status", "binary", ("healthy", "case"))]
@@ -57,10 +57,6 @@ def write(path: Path, n: int, *, test_genes: tuple[str, ...] = GENES, seed: int 
     return open_dataset(path)
 
 
-def label(dataset: RepertoireDataset) -> NDArray[np.float64]:
-    return (dataset.metadata["status"] == "case").to_numpy(np.float64)[:, None]
-
-
 def config(**settings: object) -> Config:
     small = {
         "n_updates": 20,
@@ -76,14 +72,14 @@ def config(**settings: object) -> Config:
 def make(dataset: RepertoireDataset, settings: Config, *, n: int, checkpoint: Path | None = None) -> Trainer:
     """Train on the first n repertoires and validate on as many others as there are before the test's."""
     train, validation = dataset[:n], dataset[n : len(dataset) - N_TEST]
-    parts = LabelledRepertoires(train, label(train)), LabelledRepertoires(validation, label(validation))
+    parts = LabelledRepertoires(train, encode_status(train)), LabelledRepertoires(validation, encode_status(validation))
     return Trainer(settings, TASKS, *parts, seed=0, device=CPU, checkpoint=checkpoint)
 
 
 def auc_of(trainer: Trainer, dataset: RepertoireDataset) -> float:
     test = dataset[len(dataset) - N_TEST :]
     outputs = Inference(trainer.network, trainer._make_collator(test)).compute_outputs()[:, 0]
-    return float(roc_auc_score(label(test)[:, 0], outputs))
+    return float(roc_auc_score(encode_status(test)[:, 0], outputs))
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +111,7 @@ def test_genes_of_held_out_repertoires_do_not_influence_training(cohort: Reperto
     weights = []
     for dataset in (cohort, other):
         train, held_out = dataset[:40], dataset[300:]  # what is held out has other genes
-        parts = LabelledRepertoires(train, label(train)), LabelledRepertoires(held_out, label(held_out))
+        parts = LabelledRepertoires(train, encode_status(train)), LabelledRepertoires(held_out, encode_status(held_out))
         trainer = Trainer(config(), TASKS, *parts, seed=0, device=CPU)
         assert trainer.network.gene_names == GeneNames(GENES, ())
         update = trainer.make_update_function()
@@ -143,16 +139,13 @@ def test_a_resumed_training_equals_an_uninterrupted_one(
     whole = make(few, config(**settings), n=40)
     whole.fit()
     checkpoint = tmp_path / "checkpoint" / "last.safetensors"
-    with pytest.raises(Killed):
-        make(few, config(**settings), n=40, checkpoint=checkpoint).fit(killing(13))
-    resumed = make(few, config(**settings), n=40, checkpoint=checkpoint)
+    resumed = interrupt(lambda: make(few, config(**settings), n=40, checkpoint=checkpoint), 13)
     assert resumed.state.update == 10
     resumed.fit()
     assert [row["validation_loss"] for row in resumed.state.history] == [
         row["validation_loss"] for row in whole.state.history
     ]
-    for name, tensor in whole.network.state_dict().items():
-        assert torch.equal(resumed.network.state_dict()[name], tensor), name
+    assert_same_weights(whole.network, resumed.network)
 
 
 @pytest.mark.slow
