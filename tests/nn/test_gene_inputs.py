@@ -26,7 +26,7 @@ from deeprc.nn.inference import Inference
 from deeprc.nn.motif_convolution import motif_convolution
 from deeprc.nn.sequence_sources import DeviceSource, MappedSource
 from deeprc.nn.sequence_tensors import DrawnRows
-from deeprc.training.augmentation import permute_residues, shuffle_negatives
+from deeprc.training.batches import permute_residues, shuffle_negatives
 from tests.conftest import random_sequences
 
 V_GENES = ("TRBV5-1", "", "TRBV20-1", "TRBV6-2,TRBV6-3")
