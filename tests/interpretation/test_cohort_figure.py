@@ -16,8 +16,12 @@ from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
-from deeprc.interpretation.cohort_maps import compute_clone_overlaps, map_by_clones, map_by_kmers
-from deeprc.interpretation.cohort_numbers import compute_cohort_numbers
+from deeprc.interpretation.cohort_numbers import (
+    compute_clone_overlaps,
+    compute_cohort_numbers,
+    map_by_clones,
+    map_by_kmers,
+)
 
 pytest.importorskip("matplotlib")
 
