@@ -7,8 +7,8 @@ from pathlib import Path
 
 from deeprc.errors import format_count
 from deeprc.evaluation.stored_tables import read_clones, read_composition, read_start_motifs
-from deeprc.runs.clones_table import CLUSTER_COLUMNS, find_cluster_members
 from deeprc.runs.composition_table import list_distinct_features
+from deeprc.runs.learned_tables import CLUSTER_COLUMNS, find_cluster_members
 from deeprc.training.motif_search import MOTIF_LEVEL
 
 __all__ = ["describe_learned"]

@@ -14,7 +14,7 @@ from deeprc.branches.clones_memory import CLUSTER, Memory
 from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.sequences import Sequences
 from deeprc.runs import clones_table
-from deeprc.runs.clones_table import find_cluster_members, make_clones_table
+from deeprc.runs.learned_tables import find_cluster_members, make_clones_table
 from deeprc.tasks import Task
 
 
