@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from deeprc.arrays import Integers
 from deeprc.associations.columns import (
     CarrierCounts,
+    compute_generation_probabilities,
     compute_odds_ratios,
     compute_stratified_odds_ratios,
     make_carrier_columns,
     run_neighbour_tests,
 )
 from deeprc.associations.donors_by_class import DonorsByClass, find_donors_by_class
-from deeprc.associations.generation import compute_generation_probabilities
 from deeprc.associations.metaclones import CarrierKind, find_carrier_kinds
 from deeprc.associations.stratified_tests import (
     ClassTest,

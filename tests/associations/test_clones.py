@@ -12,8 +12,8 @@ import pytest
 from scipy import stats
 
 from deeprc.associations import associate_clones
+from deeprc.associations.columns import compute_generation_probabilities
 from deeprc.associations.donors_by_class import find_donors_by_class
-from deeprc.associations.generation import compute_generation_probabilities
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.interpretation.figures import draw_volcano_figure
