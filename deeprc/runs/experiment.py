@@ -39,9 +39,9 @@ from deeprc.runs.composition_table import make_composition_table
 from deeprc.runs.file_digests import write_digests
 from deeprc.runs.learned_tables import make_clones_table, make_start_motifs_table
 from deeprc.runs.run import Run, load_run, read_splits, save_predictions
+from deeprc.runs.run_cautions import find_one_class_cautions
 from deeprc.runs.run_settings import RunSettings, format_cohort_path, read_settings
 from deeprc.runs.run_start import PreparedRun, begin_run, check_output, warn_of_hidden_singletons
-from deeprc.runs.split_cautions import find_one_class_cautions
 from deeprc.runs.training_data import check_training_data, digest_split_columns, digest_training_data
 from deeprc.task_labels import describe_classes, encode_labels, set_label_scale
 from deeprc.tasks import Task, parse_tasks
