@@ -5,18 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
 from deeprc import DeepRCClassifier
 from deeprc.config import Config, load_config
-from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.container_writer import ContainerWriter
-from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import Sequences
+from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.nn.genes import GeneNames
 from deeprc.nn.inference import Inference
@@ -25,6 +21,7 @@ from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.trainer import Trainer
 from tests.conftest import random_sequences
+from tests.toys.repertoires import make_sequences, write_repertoires
 from tests.toys.trainings import assert_same_weights, encode_status, interrupt
 
 CPU = torch.device("cpu")
@@ -41,20 +38,17 @@ def write(path: Path, n: int, *, test_genes: tuple[str, ...] = GENES, seed: int 
     """
     rng = np.random.default_rng(seed)
     vocabulary = tuple(dict.fromkeys((*test_genes, *GENES)))
-    with ContainerWriter(path) as writer:
-        for number in range(n):
-            own = test_genes if number >= n - N_TEST else GENES
-            codes = rng.permutation(np.arange(N_SEQUENCES) % len(GENES))
-            sequences = random_sequences(rng, N_SEQUENCES)
-            chosen = np.flatnonzero((codes == OF_CASES) == bool(number % 2))
-            for at in rng.choice(chosen, N_CARRIERS, replace=False).tolist():
-                sequences[at] = sequences[at][:2] + "WWHW" + sequences[at][2:]
-            residues, offsets = encode_many(sequences)
-            calls = Categorical(np.array([vocabulary.index(own[code]) for code in codes], np.uint16), vocabulary)
-            counts = np.ones(N_SEQUENCES, np.uint32)
-            writer.append(f"r{number}", Sequences(residues, offsets, counts, v_call=calls))
-        writer.finish(pd.DataFrame({"status": np.array(["healthy", "case"])[np.arange(n) % 2]}), source="a test")
-    return open_dataset(path)
+    repertoires = []
+    for number in range(n):
+        own = test_genes if number >= n - N_TEST else GENES
+        codes = rng.permutation(np.arange(N_SEQUENCES) % len(GENES))
+        sequences = random_sequences(rng, N_SEQUENCES)
+        chosen = np.flatnonzero((codes == OF_CASES) == bool(number % 2))
+        for at in rng.choice(chosen, N_CARRIERS, replace=False).tolist():
+            sequences[at] = sequences[at][:2] + "WWHW" + sequences[at][2:]
+        calls = Categorical(np.array([vocabulary.index(own[code]) for code in codes], np.uint16), vocabulary)
+        repertoires.append(make_sequences(sequences).with_genes({"v_call": calls}))
+    return write_repertoires(path, repertoires, {"status": np.array(["healthy", "case"])[np.arange(n) % 2]})
 
 
 def config(**settings: object) -> Config:
@@ -173,13 +167,10 @@ def test_a_start_from_motifs_reads_the_kernels_alone(
 
 
 def test_a_cohort_without_genes_is_refused(tmp_path: Path) -> None:
-    with ContainerWriter(tmp_path / "none.h5") as writer:
-        for number in range(120):
-            residues, offsets = encode_many(["CASSF", "CASF"])
-            writer.append(f"r{number}", Sequences(residues, offsets, np.ones(2, np.uint32)))
-        writer.finish(pd.DataFrame({"status": ["case", "healthy"] * 60}), source="a test")
+    status, repertoires = ["case", "healthy"] * 60, [make_sequences(["CASSF", "CASF"])] * 120
+    without_genes = write_repertoires(tmp_path / "none.h5", repertoires, {"status": status})
     with pytest.raises(InputError, match=r"gene_units: .*none.h5 has no v_call and no j_call"):
-        make(open_dataset(tmp_path / "none.h5"), config(), n=10)
+        make(without_genes, config(), n=10)
 
 
 @pytest.mark.slow
