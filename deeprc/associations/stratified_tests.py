@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.arrays import Floats, Integers
+from deeprc.baselines.association_tests import log_factorials, log_pmf
 from deeprc.baselines.carrier_counts import MIN_CARRIERS, run_over_clones
-from deeprc.baselines.hypergeometric import log_factorials, log_pmf
 from deeprc.compilation import njit
 from deeprc.datasets.clones.grouping import CloneCarriers
 
