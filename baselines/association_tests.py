@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr, ndtri
+from scipy.special import gammaln, ndtr, ndtri
 from scipy.stats import rankdata
 
-from deeprc.baselines.hypergeometric import log_factorials, log_pmf
 from deeprc.compilation import njit
 
 __all__ = [
@@ -28,6 +27,8 @@ __all__ = [
     "compute_fisher_p_values",
     "compute_phi_coefficients",
     "find_critical_carriers",
+    "log_factorials",
+    "log_pmf",
 ]
 
 
@@ -196,3 +197,19 @@ def _find_critical(
             if not passes_any:
                 break
     return needed
+
+
+def log_factorials(n: int) -> NDArray[np.float64]:
+    """Return the logarithms of the factorials of 0 to n, (n + 1,)."""
+    return np.asarray(gammaln(np.arange(n + 1) + 1.0))
+
+
+@njit(nogil=True)
+def log_pmf(x: int, n: int, n_positive: int, n_all: int, logs: NDArray[np.float64]) -> Any:
+    """Return the log-probability that x of n units are positive, which are drawn at random from `n_all` units.
+
+    `n_positive` is the number of positive units among all. `logs` are the log-factorials of 0 to `n_all` at least.
+    """
+    n_negative, y = n_all - n_positive, n - x
+    log_tables = logs[n_positive] - logs[x] - logs[n_positive - x] + logs[n_negative] - logs[y] - logs[n_negative - y]
+    return log_tables - (logs[n_all] - logs[n] - logs[n_all - n])

@@ -76,7 +76,7 @@ class RepertoireSizeRidge(_SizeFeatures, RidgeRegressor):
     Parameters
     ----------
     C
-        Weight of the squared errors against the penalty; see `deeprc.baselines.ridge.fit_ridge_path`.
+        Weight of the squared errors against the penalty; see `deeprc.baselines.linear.fit_ridge_path`.
     """
 
 
@@ -161,7 +161,7 @@ class VGeneUsageRidge(GeneUsageFeatures, RidgeRegressor):
     genes
         `v_call` for V genes only, `both` for V and J genes.
     C
-        Weight of the squared errors against the penalty; see `deeprc.baselines.ridge.fit_ridge_path`.
+        Weight of the squared errors against the penalty; see `deeprc.baselines.linear.fit_ridge_path`.
     """
 
     def __init__(self, *, genes: str = "v_call", C: float = 1.0) -> None:

@@ -104,7 +104,7 @@ class DiversityRidge(_DiversityFeatures, RidgeRegressor):
     Parameters
     ----------
     C
-        Weight of the squared errors against the penalty; see `deeprc.baselines.ridge.fit_ridge_path`.
+        Weight of the squared errors against the penalty; see `deeprc.baselines.linear.fit_ridge_path`.
     """
 
 

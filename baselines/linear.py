@@ -1,6 +1,6 @@
 """Models whose score is linear in the features of a repertoire: the base of classifiers and regressors.
 
-Letters: B repertoires, M features, n features with a coefficient, V values of a parameter.
+Letters: B repertoires (rows), M features (columns), n features with a coefficient, V values of a parameter.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from deeprc.arrays import Floats
+from deeprc.baselines.dual import fit_dual_ridge_path
 from deeprc.baselines.elastic_net import Solution, fit_elastic_net_path
 from deeprc.baselines.parameters import check_choice, check_positive
 from deeprc.baselines.restored import check_coefficients
-from deeprc.baselines.ridge import fit_ridge_path
-from deeprc.baselines.standardised_columns import ColumnScaling
+from deeprc.baselines.standardised_columns import ColumnScaling, StandardisedColumns
 from deeprc.compilation import njit
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import to_plain, validate
 from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier, RepertoireEstimator, RepertoireRegressor
+from deeprc.threads import limit_blas_threads
 
-__all__ = ["LinearClassifier", "PenalisedClassifier", "RidgeRegressor"]
+__all__ = ["LinearClassifier", "PenalisedClassifier", "RidgeRegressor", "fit_ridge_path"]
 
 FeatureMatrix: TypeAlias = "NDArray[np.float32] | NDArray[np.float64] | csr_matrix"
 
@@ -195,3 +196,43 @@ def _score_sparse(
         for i in range(starts[row], starts[row + 1]):
             scores[row] += data[i] * coefficients[columns[i]]
     return scores
+
+
+def fit_ridge_path(
+    matrix: Any, values: Floats, Cs: Sequence[float], *, scale: ColumnScaling = "standard"
+) -> Iterator[Solution]:
+    """Yield the solution for each C.
+
+    A solution minimises C * sum of squared errors + |w|^2. The coefficients w are those of columns that are centred,
+    scaled and divided by the square root of their number. So one C means about the same for nine columns and for
+    160,000. The intercept has no penalty. See `fit_dual_ridge_path`.
+
+    Parameters
+    ----------
+    matrix
+        Features, (B, M), dense or sparse.
+    values
+        Values of the numeric target, (B,).
+    Cs
+        Weights of the squared errors, (V,), above 0.
+    scale
+        Scaling of the columns; see `deeprc.baselines.standardised_columns.StandardisedColumns`.
+
+    Raises
+    ------
+    InputError
+        If a C is not above 0.
+    """
+    Cs = [check_positive("C", C) for C in Cs]
+    return _fit_solutions(StandardisedColumns(matrix, scale=scale), values, Cs)
+
+
+def _fit_solutions(columns: StandardisedColumns, values: Floats, Cs: Sequence[float]) -> Iterator[Solution]:
+    """Yield the ridge regression on standardised columns for each C."""
+    n_columns = max(int((columns.factor > 0).sum()), 1)
+    with limit_blas_threads():  # so that the number of threads changes nothing
+        for dual in fit_dual_ridge_path(columns.compute_gram() / n_columns, values, Cs):
+            coefficients = columns.factor * columns.compute_products(dual.weights) / n_columns
+            used = np.flatnonzero(coefficients)
+            intercept = dual.intercept - coefficients[used] @ columns.centre[used]
+            yield Solution(used, coefficients[used], float(intercept))

@@ -100,7 +100,7 @@ class KmerRidge(KmerFeatures, RidgeRegressor):
     Parameters
     ----------
     C
-        Weight of the squared errors against the penalty; see `deeprc.baselines.ridge.fit_ridge_path`.
+        Weight of the squared errors against the penalty; see `deeprc.baselines.linear.fit_ridge_path`.
     kmer_offsets, weighted, scale
         As in `LogisticRegression`.
     """

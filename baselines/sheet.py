@@ -146,5 +146,5 @@ class SheetColumnsRidge(_SheetFeatures, RidgeRegressor):
         Those of the columns whose numbers are categories. None: `is_category` decides, from the training
         repertoires alone.
     C
-        Weight of the squared errors against the penalty; see `deeprc.baselines.ridge.fit_ridge_path`.
+        Weight of the squared errors against the penalty; see `deeprc.baselines.linear.fit_ridge_path`.
     """

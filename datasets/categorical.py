@@ -36,10 +36,10 @@ class Categorical:
         return len(self.codes)
 
     @classmethod
-    def encode(cls, names: Iterable[str], dtype: type[np.integer[Any]] = np.uint16) -> Categorical:
+    def encode(cls, names: Iterable[str]) -> Categorical:
         """Return names as codes; the vocabulary has the order in which they first occur."""
         code_of: dict[str, int] = {}
-        return cls(extend_vocabulary(code_of, names).astype(dtype), tuple(code_of))
+        return cls(extend_vocabulary(code_of, names).astype(np.uint16), tuple(code_of))
 
     @classmethod
     def unknown(cls, n: int) -> Categorical:

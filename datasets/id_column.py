@@ -113,7 +113,7 @@ def _find_other_column(
         return None
     if usual is None:
         return other
-    if _are_plain_numbers(columns[other]) and (n_matches[usual] > 0 or has_files):
+    if all(map(_NUMBER.fullmatch, columns[other])) and (n_matches[usual] > 0 or has_files):
         return None
     return other if n_matches[other] > n_matches[usual] else None
 
@@ -126,11 +126,6 @@ def _names_most_files(cells: Sequence[str], possible_ids: Set[str]) -> bool:
 
 def _are_unique(cells: Sequence[str]) -> bool:
     return len(set(cells)) == len(cells)
-
-
-def _are_plain_numbers(values: Iterable[str]) -> bool:
-    """Return whether all values are numbers in digits, such as 7 or 1.5, which may be the numbers of rows."""
-    return all(map(_NUMBER.fullmatch, values))
 
 
 def is_title(names: Sequence[str]) -> bool:

@@ -77,7 +77,7 @@ class LinkedContainer:
     stores
         The opened containers of the parts. Their sequences all have the same columns.
     parts
-        The same containers, each with its first repertoire and sequence.
+        The same containers, each with its first sequence.
     gene_names
         The joint vocabulary of each gene, by field.
 
@@ -156,12 +156,11 @@ class LinkedContainer:
             store.sequences = replace(sequences.with_genes(genes), witness=witness)
 
     def _number_parts(self) -> None:
-        """Set `parts`: the first repertoire and sequence of each part, counted through all parts."""
+        """Set `parts`, and the first repertoire and sequence of each, counted through all parts."""
         n_repertoires = np.array([len(store.repertoire_ids) for store in self.stores])
         self._first_repertoire = compute_offsets(n_repertoires).tolist()
         self._first_sequence = compute_offsets(np.array([len(store.sequences) for store in self.stores]))
-        firsts = zip(self._first_repertoire[:-1], self._first_sequence[:-1].tolist(), strict=True)
-        self.parts = tuple(Part(store, *first) for store, first in zip(self.stores, firsts, strict=True))
+        self.parts = tuple(map(Part, self.stores, self._first_sequence[:-1].tolist()))
 
     def _join_genes(self) -> None:
         """Set the joint vocabulary of each gene, and the codes that each part's names have in it.

@@ -143,12 +143,11 @@ class Part(NamedTuple):
     ----------
     store
         The sequences of the part. The vocabularies of genes of all parts have the same names, each in its own order.
-    first_repertoire, first_sequence
-        Its first repertoire and sequence, counted through all parts.
+    first_sequence
+        Its first sequence, counted through all parts.
     """
 
     store: RepertoireStore
-    first_repertoire: int
     first_sequence: int
 
 
@@ -165,7 +164,7 @@ class SingleStoreContainer:
     @property
     def parts(self) -> tuple[Part, ...]:
         """The stores of the sequences, in the order of the repertoires."""
-        return (Part(self, 0, 0),)
+        return (Part(self, 0),)
 
     @property
     def gene_names(self) -> dict[str, tuple[str, ...]]:

@@ -77,7 +77,8 @@ def preprocess(
     options = ReadingOptions() if options is None else options
     jobs = None if jobs is None else as_integer(jobs)
     check_container_output(output)
-    _check_jobs(jobs)
+    if jobs is not None and jobs < 1:
+        raise InputError(f"`jobs`: expected at least 1, found {jobs}")
     if scheduler is not None:
         check_scheduler(scheduler)
     all_files = find_files(sources, exclude=sheet_path)
@@ -122,11 +123,6 @@ def check_container_output(output: Path) -> None:
     """Refuse a path to which no container can be written, and the path of a file that is not a container."""
     check_output_path(output)
     refuse_other_file(output)
-
-
-def _check_jobs(jobs: int | None) -> None:
-    if jobs is not None and jobs < 1:
-        raise InputError(f"`jobs`: expected at least 1, found {jobs}")
 
 
 def _check_plan(sheet: Metadata, plan: Plan, source_files: SourceFiles, allow_missing: bool) -> None:

@@ -149,11 +149,12 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """
 
     def compile_lazily(function: Callable[..., Any]) -> Any:
-        dispatcher = _make_dispatcher(function, "", **options)
+        form = ".parallel" if options.get("parallel") else ""  # a function may be compiled with and without threads
+        dispatcher = _make_dispatcher(function, form, **options)
 
         @functools.cache
         def make_inner() -> Any:
-            return _make_dispatcher(function, ".inner", no_cpython_wrapper=True, **options)
+            return _make_dispatcher(function, f"{form}.inner", no_cpython_wrapper=True, **options)
 
         def get_call_template(args: Sequence[Any], kws: dict[str, Any]) -> Any:
             # without literals: calls with different numbers, such as 1 and 2, would each be compiled

@@ -18,7 +18,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import pandas as pd
 
@@ -47,6 +47,7 @@ _MASKED = re.compile(f"{_MARK}([0-9]+){_MARK}")
 _WEIGHT = re.compile(r"(?P<body>.*)@(?P<weight>[0-9.eE+-]+)", re.DOTALL)
 _KIND = re.compile(rf"(?P<body>.*):(?P<kind>{'|'.join(_KINDS)})", re.DOTALL)
 _VERSUS = re.compile(r"\s+vs\.?\s+", re.IGNORECASE)
+_ASSIGNMENT = re.compile("=")
 _COMPARISON = re.compile("[<>]=?")
 _SHOWN = 20
 _MAX_SHOWN_LETTERS = 60
@@ -173,29 +174,22 @@ class _TargetParser:
         column = self.find_known(masked, self.columns)
         if column is not None:
             return ParsedTarget(column)
-        for column, right in self.iterate_assignments(masked):
+        for column, _, right in self.split_at(_ASSIGNMENT, masked):
             groups = self._parse_groups(right, self.list_classes(column))
             if groups is not None:
                 return ParsedTarget(column, positive=groups[0], negative=groups[1])
-        for column, comparison, right in self.iterate_comparisons(masked):
+        for column, comparison, right in self.split_at(_COMPARISON, masked):
             number = _parse_number(right)
             if number is not None:
-                return ParsedTarget(column, comparison=comparison, threshold=number)
+                return ParsedTarget(column, comparison=cast("Comparison", comparison), threshold=number)
         return None
 
-    def iterate_assignments(self, masked: str) -> Iterator[tuple[str, str]]:
-        """Yield each column before a '=' with the text after it, the longest column first."""
-        for match in reversed(list(re.finditer("=", masked))):
+    def split_at(self, operator: re.Pattern[str], masked: str) -> Iterator[tuple[str, str, str]]:
+        """Yield each column before an operator with the operator and the text after it, the longest column first."""
+        for match in reversed(list(operator.finditer(masked))):
             column = self.find_known(masked[: match.start()], self.columns)
             if column is not None:
-                yield column, masked[match.end() :]
-
-    def iterate_comparisons(self, masked: str) -> Iterator[tuple[str, Comparison, str]]:
-        """Yield each column before a comparison with the comparison and the text after it, the longest column first."""
-        for match in reversed(list(_COMPARISON.finditer(masked))):
-            column = self.find_known(masked[: match.start()], self.columns)
-            if column is not None:
-                yield column, match[0], masked[match.end() :]  # type: ignore[misc]  # one of Comparison
+                yield column, match[0], masked[match.end() :]
 
     def list_classes(self, column: str) -> set[str]:
         """Return the classes of a column."""
@@ -267,7 +261,7 @@ class _ProblemFinder:
     def _describe_class(self) -> str | None:
         """Return what is wrong with the classes after a '='; None if no column stands before it."""
         parser = self._parser
-        for column, right in parser.iterate_assignments(self._stripped):
+        for column, _, right in parser.split_at(_ASSIGNMENT, self._stripped):
             known = parser.list_classes(column)
             unknown = next(
                 (parser.unmask(name) for name in _split_classes(right) if parser.find_known(name, known) is None), None
@@ -282,7 +276,7 @@ class _ProblemFinder:
 
     def _describe_threshold(self) -> str | None:
         """Return what is wrong with the number after a comparison; None if no column stands before it."""
-        for column, comparison, right in self._parser.iterate_comparisons(self._stripped):
+        for column, comparison, right in self._parser.split_at(_COMPARISON, self._stripped):
             found = self._parser.unmask(right)
             return f"target {quote(column)}: expected a number after '{comparison}', found {quote(found)}"
         return None

@@ -26,14 +26,13 @@ import pytest
 from joblib.externals.loky import get_reusable_executor
 from torch import Tensor
 
-from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
+from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.container_writer import ContainerWriter
-from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import Sequences
+from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.progress import Step, use_reporter
 from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.state import TrainingState
+from tests.toys.repertoires import make_sequences, write_repertoires
 
 gc.set_threshold(20_000, 20, 20)  # as `prepare_process` does: compilation takes a tenth less
 
@@ -128,15 +127,12 @@ def random_sequences(rng: np.random.Generator, n: int, low: int = 5, high: int =
 def write_cohort(path: Path, repertoires: list[list[str]], metadata: pd.DataFrame, seed: int = 0) -> RepertoireDataset:
     """Write these repertoires with random counts and genes; ids are rep.0, rep.1, ..."""
     rng = np.random.default_rng(seed)
-    with ContainerWriter(path) as writer:
-        for number, sequences in enumerate(repertoires):
-            residues, offsets = encode_many(sequences)
-            n = len(sequences)
-            counts = rng.geometric(0.4, n).astype(np.uint32)
-            genes = Categorical(rng.integers(0, 3, n).astype(np.uint16), ("", "TRBV1", "TRBV2"))
-            writer.append(f"rep.{number}", Sequences(residues, offsets, counts, v_call=genes))
-        writer.finish(metadata, source="a test")
-    return open_dataset(path)
+    written = []
+    for texts in repertoires:
+        sequences = make_sequences(texts, rng.geometric(0.4, len(texts)))
+        genes = Categorical(rng.integers(0, 3, len(texts)).astype(np.uint16), ("", "TRBV1", "TRBV2"))
+        written.append(sequences.with_genes({"v_call": genes}))
+    return write_repertoires(path, written, metadata, [f"rep.{number}" for number in range(len(written))])
 
 
 @pytest.fixture(scope="session")
@@ -234,12 +230,9 @@ def small_cohort(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Repe
     def make(status: list[str | None] | int = 24, path: Path | None = None, **columns: object) -> RepertoireDataset:
         labels = ["well", "sick"] * (status // 2) if isinstance(status, int) else status
         path = tmp_path_factory.mktemp("small") / "cohort.h5" if path is None else path
-        with ContainerWriter(path) as writer:
-            for number in range(len(labels)):
-                residues, offsets = encode_many(["CASSF", "CAWW"[: 2 + number % 3]])
-                counts = np.array([1 + number, 2], np.uint32)
-                writer.append(f"rep.{number}", Sequences(residues, offsets, counts))
-            writer.finish(pd.DataFrame({"status": labels, **columns}), source="a test")
-        return open_dataset(path)
+        numbers = range(len(labels))
+        repertoires = [make_sequences(["CASSF", "CAWW"[: 2 + number % 3]], [1 + number, 2]) for number in numbers]
+        ids = [f"rep.{number}" for number in numbers]
+        return write_repertoires(path, repertoires, {"status": labels, **columns}, ids)
 
     return make

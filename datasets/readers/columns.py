@@ -101,13 +101,11 @@ def read_columns(
             for chunk in table.column(str(position[name])).chunks:
                 codes[name].append(_encode_chunk(chunk, code_of[name], quoted))
         memory.add_rows(table.num_rows, n_letters, sum(map(len, code_of.values())))
-    return (
-        {name: RawTexts.concatenate(blocks) for name, blocks in blocks_of.items()},
-        {
-            name: Categorical(_concatenate_codes(blocks), tuple(map(decode_name, code_of[name])))
-            for name, blocks in codes.items()
-        },
-    )
+    categories = {}
+    for name, blocks in codes.items():
+        vocabulary = tuple(map(decode_name, code_of[name]))
+        categories[name] = Categorical(np.concatenate([np.empty(0, np.int32), *blocks]), vocabulary)
+    return {name: RawTexts.concatenate(blocks) for name, blocks in blocks_of.items()}, categories
 
 
 class _Memory:
@@ -139,10 +137,6 @@ class _Memory:
                 f"{self._path}: {self._n_rows:,} rows or more, which need {needed / 2**30:,.1f} GiB of memory; "
                 f"{self._available / 2**30:,.1f} GiB are available"
             )
-
-
-def _concatenate_codes(codes: list[NDArray[np.int32]]) -> NDArray[np.int32]:
-    return np.concatenate([np.empty(0, np.int32), *codes])
 
 
 def _parse_tables(header: Header, texts: set[int], coded: set[int]) -> Iterator[tuple[pa.Table, bool]]:

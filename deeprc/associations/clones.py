@@ -16,16 +16,20 @@ from numpy.typing import NDArray
 from deeprc.arrays import Integers
 from deeprc.associations.columns import (
     CarrierCounts,
+    compute_generation_probabilities,
     compute_odds_ratios,
     compute_stratified_odds_ratios,
     make_carrier_columns,
     run_neighbour_tests,
 )
 from deeprc.associations.donors_by_class import DonorsByClass, find_donors_by_class
-from deeprc.associations.false_discoveries import compute_permutation_q_values
-from deeprc.associations.generation import compute_generation_probabilities
 from deeprc.associations.metaclones import CarrierKind, find_carrier_kinds
-from deeprc.associations.stratified_tests import ClassTest, compare_carriers, join_tested_clones
+from deeprc.associations.stratified_tests import (
+    ClassTest,
+    compare_carriers,
+    compute_permutation_q_values,
+    join_tested_clones,
+)
 from deeprc.baselines.association_tests import adjust_by_benjamini_hochberg, compute_fisher_p_values
 from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.clones.grouping import CloneCarriers

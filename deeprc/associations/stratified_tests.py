@@ -4,8 +4,8 @@ If the number of donors of each stratum that carry a clone, and the number that 
 of carriers of the class is a sum of hypergeometric numbers, one for each stratum. The p-value is its upper tail:
 Fisher's exact test if there is one stratum, otherwise the exact form of the test of Cochran, Mantel and Haenszel.
 
-Letters: U units (donors with one class, see `DonorsByClass`), K strata, P permutations, M clones, Z bins of
-p-values.
+Letters: U units (donors with one class, see `DonorsByClass`), K strata, P permutations, M clones, n of them with a low
+p-value, Z bins of p-values, from the largest p-values to the smallest.
 """
 
 from __future__ import annotations
@@ -20,15 +20,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.arrays import Floats, Integers
+from deeprc.baselines.association_tests import log_factorials, log_pmf
 from deeprc.baselines.carrier_counts import MIN_CARRIERS, run_over_clones
-from deeprc.baselines.hypergeometric import log_factorials, log_pmf
 from deeprc.compilation import njit
 from deeprc.datasets.clones.grouping import CloneCarriers
 
-__all__ = ["ClassTest", "TestedClones", "compare_carriers", "compute_stratified_p_values", "join_tested_clones"]
+__all__ = [
+    "ClassTest",
+    "TestedClones",
+    "compare_carriers",
+    "compute_permutation_q_values",
+    "compute_stratified_p_values",
+    "join_tested_clones",
+]
 
 _BINS_PER_DECADE, _DECADES = 50, 100  # bins of p-values; smaller p-values are in the last bin
 _N_BINS = _BINS_PER_DECADE * _DECADES
+_ROUNDING = 1e-9  # relative difference of ratios that are equal but for rounding
 
 
 class ClassTest(NamedTuple):
@@ -301,3 +309,29 @@ def _find_bin(p_value: Any, n_bins: Any) -> Any:
     """Return the index of the bin of a p-value."""
     bins_below_1 = -np.log10(max(p_value, 10.0**-_DECADES)) * _BINS_PER_DECADE
     return min(np.int64(bins_below_1), n_bins - 1)
+
+
+def compute_permutation_q_values(
+    bins: NDArray[np.int64], counts: NDArray[np.signedinteger[Any]]
+) -> NDArray[np.float64]:
+    """Return the false discovery rate of each test, its q-value, by permutations of the labels between donors, (n,).
+
+    At each limit of the p-value, the mean number of tests that reach it over all labellings, permuted and not, is
+    divided by the number that reach it with the true labels. A q-value is the minimum over all limits that the test
+    reaches. As clones that the same donors carry reach a limit together, such a ratio is sometimes low by chance. So
+    no q-value is below the share of labellings whose own minimum is as low as that of the true labels: without any
+    association, the probability of any q-value below a level is at most this level.
+
+    Parameters
+    ----------
+    bins
+        The bin of the p-value of each test, (n,).
+    counts
+        Number of tests in each bin with the true labels, and with each permutation, (1 + P, Z).
+    """
+    reached = counts[:, ::-1].cumsum(axis=1)[:, ::-1]
+    ratios = np.divide(reached.mean(axis=0), reached, out=np.full(reached.shape, np.inf), where=reached > 0)
+    lowest = ratios.min(axis=1)
+    share = float((lowest <= lowest[0] * (1 + _ROUNDING)).mean())
+    q_values = np.minimum.accumulate(ratios[0])[bins]
+    return np.asarray(np.minimum(np.maximum(q_values, share), 1.0))

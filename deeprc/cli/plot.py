@@ -6,9 +6,14 @@ import click
 
 from deeprc.cli.options import device_option
 from deeprc.cli.paths import expand_runs, split_runs_and_container
-from deeprc.interpretation.plotting import KINDS, FigureOptions, make_figure
 
-__all__ = ["plot"]
+__all__ = ["KINDS", "plot"]
+
+KINDS = (
+    *("cohort", "roc", "precision-recall", "calibration", "regression", "network", "history", "curves"),
+    *("metastable", "attention", "genes", "logos", "kernels", "sequences"),
+)
+"""Names of the figures, in the order of the help."""
 
 
 @click.command()
@@ -63,6 +68,7 @@ def plot(
       deeprc plot logos runs/cmv cohort.h5 --class + -o motifs.svg
     """
     from deeprc.drawing import check_figure_path, save_figure
+    from deeprc.interpretation.plotting import FigureOptions, make_figure
 
     check_figure_path(output)
     runs, container = split_runs_and_container(paths)

@@ -321,7 +321,7 @@ def _show_results(run: Path) -> None:
     if not ranks.is_main():
         return
     from deeprc.evaluation.caution import read_cautions
-    from deeprc.runs.learned_text import describe_learned
+    from deeprc.runs.learned_tables import describe_learned
     from deeprc.runs.metrics import read_metrics
 
     for line in describe_learned(run):

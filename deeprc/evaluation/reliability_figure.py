@@ -16,7 +16,7 @@ from deeprc.drawing import COLOURS, MUTED, require_matplotlib, shorten_name
 from deeprc.evaluation.comparison import MethodInfo, compare_probabilities, validate_predictions
 from deeprc.evaluation.curves import binarize_predictions
 from deeprc.evaluation.reliability import compute_calibration_bins
-from deeprc.evaluation.scatter import NoCurveError, label_outer_axes
+from deeprc.evaluation.scatter import NoCurveError, make_panels
 from deeprc.evaluation.scoring import BINARY
 from deeprc.evaluation.scoring_base import Scoring
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["draw_reliability_figure", "make_reliability_table"]
 
 _PANEL = 2.2  # inches
-_MAX_COLUMNS = 4
 
 
 def make_reliability_table(
@@ -65,25 +64,17 @@ def draw_reliability_figure(
     InputError
         If matplotlib is not installed, or the table is not what `validate_predictions` expects.
     """
-    from matplotlib.figure import Figure
-
     judged = compare_probabilities(predictions, methods, scoring).set_index("method")
     if judged.empty:
         raise NoCurveError("predictions: no method predicts classes, so there is no curve")
     points, by_name = make_reliability_table(predictions, methods, scoring), {method.name: method for method in methods}
-    n_columns = min(len(judged), _MAX_COLUMNS)
-    n_rows = -(-len(judged) // n_columns)
-    figure = Figure(figsize=(_PANEL * n_columns, (_PANEL + 0.35) * n_rows), layout="constrained")
-    axes = figure.subplots(n_rows, n_columns, squeeze=False)
-    for axis, name in zip(axes.ravel(), judged.index, strict=False):
+    figure, axes = make_panels(len(judged), _PANEL, _PANEL + 0.35, x="probability", y="observed share")
+    for axis, name in zip(axes, judged.index, strict=True):
         method = by_name[str(name)]
         _draw_panel(axis, points[points["method"] == name], is_control=method.kind == "control")
         error = float(judged.loc[name, "calibration_error"])
         shown = "not measured" if np.isnan(error) else f"{error:.3f}"
         axis.set_title(f"{shorten_name(method.label, 30)}\ncalibration error {shown}", fontsize=8)
-    for axis in axes.ravel()[len(judged) :]:
-        axis.set_visible(False)
-    label_outer_axes(axes, len(judged), x="probability", y="observed share")
     return figure
 
 

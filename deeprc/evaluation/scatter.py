@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from deeprc.drawing import COLOURS, MUTED, require_matplotlib, save_for_screen, shorten_name
 from deeprc.errors import InputError
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["NoCurveError", "draw_scatter", "draw_scatter_figure", "label_outer_axes", "make_scatter_table"]
+__all__ = ["NoCurveError", "draw_scatter", "draw_scatter_figure", "make_panels", "make_scatter_table"]
 
 _PANEL = 2.6  # inches
 _MAX_COLUMNS = 4
@@ -48,48 +47,38 @@ def draw_scatter_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo]
     InputError
         If matplotlib is not installed, or the table is not what `validate_predictions` expects.
     """
-    from matplotlib.figure import Figure
-
     table = validate_predictions(predictions, methods, _SCORING)
     parts = {method: table[table["method"] == method.name] for method in methods}
-    ranked = sorted(
-        ((_compute_r2(part), method) for method, part in parts.items() if len(part)), key=lambda pair: -pair[0]
-    )
+    r2_of = {method: _SCORING.estimate_over_folds([part]).value for method, part in parts.items() if len(part)}
+    ranked = sorted(((r2, method) for method, r2 in r2_of.items()), key=lambda pair: -pair[0])
     if not ranked:
         raise NoCurveError("predictions: there are none, so there is nothing to draw")
-    n_columns = min(len(ranked), _MAX_COLUMNS)
-    n_rows = -(-len(ranked) // n_columns)
-    figure = Figure(figsize=(_PANEL * n_columns, (_PANEL + 0.3) * n_rows), layout="constrained")
-    axes = figure.subplots(n_rows, n_columns, squeeze=False)
+    figure, axes = make_panels(len(ranked), _PANEL, _PANEL + 0.3, x="true", y="predicted")
     limits = _choose_limits(table)
-    for index, axis in enumerate(axes.ravel()):
-        if index >= len(ranked):
-            axis.set_visible(False)
-            continue
-        r2, method = ranked[index]
+    for (r2, method), axis in zip(ranked, axes, strict=True):
         _draw_panel(axis, parts[method], limits, is_control=method.kind == "control")
         axis.set_title(f"{shorten_name(method.label, 34)}\nr² {r2:.3f}", fontsize=9)
-    label_outer_axes(axes, len(ranked), x="true", y="predicted")
     return figure
 
 
-def label_outer_axes(axes: NDArray[np.object_], n_panels: int, *, x: str, y: str) -> None:
-    """Label the x axis of the lowest panel of each column, and the y axis of the first panel of each row.
+def make_panels(n: int, width: float, height: float, *, x: str, y: str) -> tuple[Figure, list[Axes]]:
+    """Return a figure with n panels of this size in inches, at most four side by side.
 
-    Parameters
-    ----------
-    axes
-        Axes of a grid of panels, (rows, columns).
-    n_panels
-        Number of panels with a drawing; they fill the grid row by row.
-    x, y
-        The labels.
+    The x axis of the lowest panel of each column, and the y axis of the first panel of each row, have labels.
     """
-    n_columns = axes.shape[1]
+    from matplotlib.figure import Figure
+
+    n_columns = min(n, _MAX_COLUMNS)
+    n_rows = -(-n // n_columns)
+    figure = Figure(figsize=(width * n_columns, height * n_rows), layout="constrained")
+    axes = figure.subplots(n_rows, n_columns, squeeze=False)
     for axis in axes[:, 0]:
         axis.set_ylabel(y)
-    for axis in axes.ravel()[max(0, n_panels - n_columns) : n_panels]:
+    for axis in axes.ravel()[max(0, n - n_columns) : n]:
         axis.set_xlabel(x)
+    for axis in axes.ravel()[n:]:
+        axis.set_visible(False)
+    return figure, list(axes.ravel()[:n])
 
 
 @require_matplotlib
@@ -116,10 +105,6 @@ def draw_scatter(predictions: pd.DataFrame, stems: Mapping[MethodInfo, str], fol
         figure = draw_scatter_figure(predictions[predictions["method"].isin(names)], methods)
         paths += save_for_screen(figure, folder / stem)
     return paths
-
-
-def _compute_r2(part: pd.DataFrame) -> float:
-    return _SCORING.estimate_over_folds([part]).value
 
 
 def _choose_limits(table: pd.DataFrame) -> tuple[float, float]:

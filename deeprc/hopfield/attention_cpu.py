@@ -8,7 +8,7 @@ Letters: N patterns of all sets end to end, B sets, H heads, d_v dimensions of t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -37,8 +37,7 @@ class SegmentAttention(torch.autograd.Function):
         weights = torch.zeros_like(logits, memory_format=torch.contiguous_format)
         pooled = values.new_zeros((len(offsets) - 1, logits.shape[1], values.shape[1]))
         _run_with_threads(
-            _forward_serial,
-            _forward_parallel,
+            _FORWARD,
             arrays[1].size,
             *arrays,
             set_of_piece,
@@ -60,8 +59,7 @@ class SegmentAttention(torch.autograd.Function):
         logits_gradient = torch.zeros_like(weights)
         values_gradient = torch.zeros_like(values if needs_values else values[:0])
         _run_with_threads(
-            _backward_serial,
-            _backward_parallel,
+            _BACKWARD,
             arrays[1].size,
             *arrays,
             set_of_piece,
@@ -82,18 +80,27 @@ def _split_into_pieces(offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], N
     return set_of_piece, np.stack([first, np.minimum(first + _PIECE_ROWS, offsets[set_of_piece + 1])], axis=1)
 
 
-def _run_with_threads(
-    serial_form: Callable[..., None], parallel_form: Callable[..., None], size: int, *arrays: _Array
-) -> None:
+class _Forms(NamedTuple):
+    """A function with a loop of `prange`, compiled twice: without threads and with threads."""
+
+    serial: Callable[..., None]
+    parallel: Callable[..., None]
+
+    @classmethod
+    def of(cls, function: Callable[..., None]) -> _Forms:
+        return cls(njit(**FAST)(function), njit(parallel=True, **FAST)(function))
+
+
+def _run_with_threads(forms: _Forms, size: int, *arrays: _Array) -> None:
     """Call the parallel form of a function with torch's number of threads, or the serial one if `size` is small."""
     threads = torch.get_num_threads()
     if threads == 1 or size < _MIN_SIZE_FOR_THREADS:
-        serial_form(*arrays)
+        forms.serial(*arrays)
         return
     numba_threads = numba.get_num_threads()
     numba.set_num_threads(min(threads, numba_threads))
     try:
-        parallel_form(*arrays)
+        forms.parallel(*arrays)
     finally:
         numba.set_num_threads(numba_threads)
         torch.set_num_threads(threads)
@@ -144,11 +151,10 @@ def _scale_piece(piece: int, piece_bounds: _Array, weights: _Array, factors: _Ar
             weights[n, h] *= factors[piece, h]
 
 
-@njit(parallel=True, **FAST)
-def _forward_parallel(
+def _forward(
     logits: _Array, values: _Array, set_of_piece: _Array, piece_bounds: _Array, weights: _Array, pooled: _Array
 ) -> None:
-    """Write weights, (N, H), and averages, (B, H, d_v), in threads; the pieces of a set are combined at the end."""
+    """Write weights, (N, H), and averages, (B, H, d_v); the pieces of a set are combined at the end."""
     P, (_, H, d_v) = len(set_of_piece), pooled.shape
     piece_maxima, piece_totals, piece_sums = np.empty((P, H)), np.empty((P, H)), np.empty((P, H, d_v), values.dtype)
     for piece in numba.prange(P):  # its index is unsigned: numba would compile each function for this type, too
@@ -158,17 +164,7 @@ def _forward_parallel(
         _scale_piece(np.int64(piece), piece_bounds, weights, factors)
 
 
-@njit(**FAST)
-def _forward_serial(
-    logits: _Array, values: _Array, set_of_piece: _Array, piece_bounds: _Array, weights: _Array, pooled: _Array
-) -> None:
-    P, (_, H, d_v) = len(set_of_piece), pooled.shape
-    piece_maxima, piece_totals, piece_sums = np.empty((P, H)), np.empty((P, H)), np.empty((P, H, d_v), values.dtype)
-    for piece in range(P):
-        _forward_piece(piece, piece_bounds, logits, values, weights, piece_maxima, piece_totals, piece_sums)
-    factors = _combine_pieces(piece_maxima, piece_totals, piece_sums, set_of_piece, pooled)
-    for piece in range(P):
-        _scale_piece(piece, piece_bounds, weights, factors)
+_FORWARD = _Forms.of(_forward)
 
 
 @njit(nogil=True)  # not parallel: numba would start threads for every small array
@@ -229,8 +225,7 @@ def _backward_piece(
                     value_gradient[d] += weight * head_gradient[d]
 
 
-@njit(parallel=True, **FAST)
-def _backward_parallel(
+def _backward(
     weights: _Array,
     values: _Array,
     pooled: _Array,
@@ -240,23 +235,10 @@ def _backward_parallel(
     logits_gradient: _Array,
     values_gradient: _Array,
 ) -> None:
-    """Write the gradients of the logits, (N, H), and of the values, (N, d_v), piece by piece in threads."""
+    """Write the gradients of the logits, (N, H), and of the values, (N, d_v), piece by piece."""
     for piece in numba.prange(len(set_of_piece)):
         b = set_of_piece[piece]
         _backward_piece(weights, values, pooled[b], gradient[b], piece_bounds[piece], logits_gradient, values_gradient)
 
 
-@njit(**FAST)
-def _backward_serial(
-    weights: _Array,
-    values: _Array,
-    pooled: _Array,
-    gradient: _Array,
-    set_of_piece: _Array,
-    piece_bounds: _Array,
-    logits_gradient: _Array,
-    values_gradient: _Array,
-) -> None:
-    for piece in range(len(set_of_piece)):
-        b = set_of_piece[piece]
-        _backward_piece(weights, values, pooled[b], gradient[b], piece_bounds[piece], logits_gradient, values_gradient)
+_BACKWARD = _Forms.of(_backward)

@@ -26,7 +26,7 @@ from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.expansion import compute_expansion_scores
 from deeprc.interpretation.sequence_index import SequenceIndex
-from deeprc.runs.composition_weights import WeightedBranch, list_weighted_branches
+from deeprc.runs.feature_effects import WeightedBranch, list_weighted_branches
 from deeprc.training.model import Model
 
 __all__ = ["attribute_composition"]

@@ -11,20 +11,44 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+import pandas as pd
 
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError
+from deeprc.evaluation.donors import DonorColumn
+from deeprc.evaluation.stored_tables import read_history
+from deeprc.interpretation.attributions import Attributions, attribute
+from deeprc.interpretation.cohort_numbers import compute_cohort_numbers
+from deeprc.interpretation.directions import Direction, find_direction
+from deeprc.interpretation.figures import (
+    draw_attention_figure,
+    draw_calibration_figure,
+    draw_gene_figure,
+    draw_history_figure,
+    draw_kernels_figure,
+    draw_logos_figure,
+    draw_metastable_figure,
+    draw_precision_recall_figure,
+    draw_regression_figure,
+    draw_roc_figure,
+    draw_sequence_figure,
+)
+from deeprc.interpretation.figures.classes import choose_drawn_classes, index_classes, index_drawn_classes
+from deeprc.interpretation.figures.cohort import draw_cohort_figure
+from deeprc.interpretation.figures.network import draw_network_figure
+from deeprc.interpretation.folder_curves import draw_folder_curves
+from deeprc.interpretation.motifs import find_motifs
+from deeprc.interpretation.survey import Survey, TopSequences, survey_cohort
+from deeprc.runs.ensemble import RunEnsemble, load_ensemble
+from deeprc.runs.run import read_stored_predictions
+from deeprc.runs.run_folders import find_cross_validation
+from deeprc.runs.run_settings import read_settings
+from deeprc.tasks import Task
+from deeprc.training.model import Model
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
-    from deeprc.datasets.dataset import RepertoireDataset
-    from deeprc.interpretation.attributions import Attributions
-    from deeprc.interpretation.directions import Direction
-    from deeprc.interpretation.survey import Survey, TopSequences
-    from deeprc.runs.ensemble import RunEnsemble
-    from deeprc.tasks import Task
-    from deeprc.training.model import Model
 
 __all__ = ["KINDS", "FigureOptions", "find_drawn_classes", "make_figure"]
 
@@ -76,8 +100,6 @@ class _Request:
 
     @cached_property
     def runs(self) -> RunEnsemble:
-        from deeprc.runs.ensemble import load_ensemble
-
         return load_ensemble(self.paths, device=self.device)
 
     @property
@@ -86,8 +108,6 @@ class _Request:
 
     @cached_property
     def dataset(self) -> RepertoireDataset:
-        from deeprc.datasets.dataset import open_dataset
-
         assert self.cohort is not None
         dataset, repertoire = open_dataset(self.cohort), self.options.repertoire
         return dataset if repertoire is None else dataset.select([repertoire])
@@ -101,8 +121,6 @@ class _Request:
         return self.model.tasks[0 if self.target is None else names.index(self.target)]
 
     def survey(self, top: int = 1) -> Survey:
-        from deeprc.interpretation.survey import survey_cohort
-
         if not self.dataset.n_sequences.any():
             repertoire = self.options.repertoire
             where = "the cohort" if repertoire is None else f"the repertoire {repertoire!r}"
@@ -112,16 +130,12 @@ class _Request:
     def predictions(self) -> pd.DataFrame:
         if self.cohort is not None:
             return self.runs.predict(self.dataset)
-        from deeprc.runs.run import read_stored_predictions
-
         self.check_alone(self._explain_missing_predictions())
         self.check_stored("predictions", ": give a CONTAINER, too")
         return read_stored_predictions(self.path)
 
     def _explain_missing_predictions(self) -> str:
         """Return what to do if several runs are given without a cohort."""
-        from deeprc.runs.run_folders import find_cross_validation
-
         folder = find_cross_validation(self.paths)
         if folder is None:
             return "their joint predictions are not stored: give a CONTAINER"
@@ -141,8 +155,6 @@ class _Request:
             if "donor" not in predictions:
                 return None
             return dict(zip(predictions["repertoire_id"], predictions["donor"].astype(int), strict=True))
-        from deeprc.evaluation.donors import DonorColumn
-
         return DonorColumn.choose(self.dataset.metadata, self.runs.group_by).index_by_id(self.dataset.repertoire_ids)
 
     def check_alone(self, reason: str) -> None:
@@ -152,73 +164,51 @@ class _Request:
 
     def check_stored(self, what: str, advice: str = "") -> None:
         """Raise InputError if the path is not a run directory, which has the predictions and the history of a run."""
-        from deeprc.runs.run_settings import read_settings
-
         if self.path.is_file():
             raise InputError(f"{self.path}: is a file; a packed model holds no {what}{advice}")
         read_settings(self.path)
 
 
 def _draw_roc(request: _Request) -> Figure:
-    from deeprc.interpretation.figures import draw_roc_figure
-
     predictions = request.predictions()
     return draw_roc_figure(predictions, target=request.target, donors=request.donors(predictions))
 
 
 def _draw_precision_recall(request: _Request) -> Figure:
-    from deeprc.interpretation.figures import draw_precision_recall_figure
-
     return draw_precision_recall_figure(request.predictions(), target=request.target)
 
 
 def _draw_calibration(request: _Request) -> Figure:
-    from deeprc.interpretation.figures import draw_calibration_figure
-
     return draw_calibration_figure(request.predictions(), target=request.target)
 
 
 def _draw_regression(request: _Request) -> Figure:
-    from deeprc.interpretation.figures import draw_regression_figure
-
     return draw_regression_figure(request.predictions(), target=request.target)
 
 
 def _draw_history(request: _Request) -> Figure:
-    from deeprc.evaluation.stored_tables import read_history
-    from deeprc.interpretation.figures import draw_history_figure
-
     request.check_alone("each has a history of its own; give one")
     request.check_stored("history")
     return draw_history_figure(read_history(request.path / "history.tsv"))
 
 
 def _draw_metastable(request: _Request) -> Figure:
-    from deeprc.interpretation.figures import draw_metastable_figure
-
     return draw_metastable_figure(
         request.survey().heads, *find_drawn_classes(request.model, request.dataset, request.task)
     )
 
 
 def _draw_attention(request: _Request) -> Figure:
-    from deeprc.interpretation.figures import draw_attention_figure
-
     return draw_attention_figure(
         request.survey().curves, *find_drawn_classes(request.model, request.dataset, request.task)
     )
 
 
 def _draw_genes(request: _Request) -> Figure:
-    from deeprc.interpretation.figures import draw_gene_figure
-
     return draw_gene_figure(request.survey().genes, request.options.field or "v_call")
 
 
 def _draw_logos(request: _Request) -> Figure:
-    from deeprc.interpretation.figures import draw_logos_figure
-    from deeprc.interpretation.motifs import find_motifs
-
     attributions = _attribute_top_sequences(request, _N_TOP).attributions
     group_by = request.runs.group_by
     return draw_logos_figure(
@@ -227,9 +217,6 @@ def _draw_logos(request: _Request) -> Figure:
 
 
 def _draw_kernels(request: _Request) -> Figure:
-    from deeprc.interpretation.figures import draw_kernels_figure
-    from deeprc.interpretation.figures.classes import index_classes
-
     request.check_alone("each has kernels of its own; give one")
     explained = _attribute_top_sequences(request, _N_TOP)
     direction = explained.direction
@@ -239,8 +226,6 @@ def _draw_kernels(request: _Request) -> Figure:
 
 
 def _draw_sequences(request: _Request) -> Figure:
-    from deeprc.interpretation.figures import draw_sequence_figure
-
     explained = _attribute_top_sequences(request, _N_SHOWN)
     residues = explained.direction.sign * explained.attributions.residues
     junctions = explained.top.table["junction_aa"].tolist()
@@ -258,9 +243,6 @@ class _ExplainedSequences:
 
 def _attribute_top_sequences(request: _Request, n: int) -> _ExplainedSequences:
     """Return the n sequences that contribute most to the direction that was asked for."""
-    from deeprc.interpretation.attributions import attribute
-    from deeprc.interpretation.directions import find_direction
-
     target = None if request.options.target is None else request.task.name
     direction = find_direction(request.model.tasks, request.options.class_name, target=target)
     survey = request.survey(n)
@@ -273,25 +255,17 @@ def _attribute_top_sequences(request: _Request, n: int) -> _ExplainedSequences:
 
 
 def _draw_network(request: _Request) -> Figure:
-    from deeprc.interpretation.figures.network import draw_network_figure
-
     request.check_alone("each has a network of its own; give one")
     (run,) = request.runs.runs
     return draw_network_figure(run.settings.config.network, run.tasks, run.model.branch_features)
 
 
 def _draw_cohort(request: _Request) -> Figure:
-    from deeprc.datasets.dataset import open_dataset
-    from deeprc.interpretation.cohort_numbers import compute_cohort_numbers
-    from deeprc.interpretation.figures.cohort import draw_cohort_figure
-
     request.check_alone("one cohort is drawn at a time; give one container")
     return draw_cohort_figure(*compute_cohort_numbers(open_dataset(request.path), request.target))
 
 
 def _draw_curves(request: _Request) -> Figure:
-    from deeprc.interpretation.folder_curves import draw_folder_curves
-
     request.check_alone("curves are of one folder of a benchmark or of a cross-validation; give one")
     return draw_folder_curves(request.path, request.target)
 
@@ -381,8 +355,6 @@ def find_drawn_classes(model: Model, dataset: RepertoireDataset, task: Task) -> 
     InputError
         If no repertoire has a label.
     """
-    from deeprc.interpretation.figures.classes import choose_drawn_classes, index_drawn_classes
-
     labels = model.encode_labels(dataset)[:, model.tasks.index(task)]
     if np.isnan(labels).all():
         raise InputError(f"{dataset.container.path}: no repertoire has a label for {task.name}")

@@ -34,14 +34,15 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import list_kmers
 from deeprc.outputs import list_output_names
 from deeprc.progress import track
-from deeprc.runs.composition_weights import WeightedBranch, list_weighted_branches
 from deeprc.runs.feature_effects import (
     COLUMNS,
     FeatureEffects,
+    WeightedBranch,
     add_members,
     average_groups,
     compute_effects,
     compute_effects_of_outputs,
+    list_weighted_branches,
     measure_known,
 )
 from deeprc.runs.residue_effects import measure_residues

@@ -23,7 +23,7 @@ from deeprc.evaluation.significance import are_few_repertoires
 from deeprc.runs.cross_plan import PreparedCrossValidation
 from deeprc.runs.model_cautions import DOUBTFUL_BRANCH
 from deeprc.runs.run import read_splits
-from deeprc.runs.split_cautions import ONE_CLASS_PART
+from deeprc.runs.run_cautions import ONE_CLASS_PART
 from deeprc.task_labels import encode_labels
 
 __all__ = ["find_cautions_of_runs", "find_cross_validated_chance_cautions", "find_cross_validation_cautions"]

@@ -35,14 +35,13 @@ from deeprc.locks import take_lock
 from deeprc.nn.sequence_scores import OutputParts
 from deeprc.outputs import get_output_slices
 from deeprc.runs.assess import assess_outputs
-from deeprc.runs.clones_table import make_clones_table
 from deeprc.runs.composition_table import make_composition_table
 from deeprc.runs.file_digests import write_digests
+from deeprc.runs.learned_tables import make_clones_table, make_start_motifs_table
 from deeprc.runs.run import Run, load_run, read_splits, save_predictions
+from deeprc.runs.run_cautions import find_one_class_cautions
 from deeprc.runs.run_settings import RunSettings, format_cohort_path, read_settings
 from deeprc.runs.run_start import PreparedRun, begin_run, check_output, warn_of_hidden_singletons
-from deeprc.runs.split_cautions import find_one_class_cautions
-from deeprc.runs.start_motifs_table import make_start_motifs_table
 from deeprc.runs.training_data import check_training_data, digest_split_columns, digest_training_data
 from deeprc.task_labels import describe_classes, encode_labels, set_label_scale
 from deeprc.tasks import Task, parse_tasks

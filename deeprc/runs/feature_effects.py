@@ -1,5 +1,7 @@
 """How much features of the branch `composition` move the outputs over a cohort, and their means in two groups.
 
+A model of several networks has the weights of all of them.
+
 Letters: B repertoires, T outputs, F features of one kind.
 """
 
@@ -13,15 +15,20 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.arrays import Floats
-from deeprc.branches.linear_function import KIND_NAMES, Kind
+from deeprc.branches.composition import CompositionBranch
+from deeprc.branches.linear_function import KIND_NAMES, Kind, LinearFunction
+from deeprc.nn.branches import iterate_branches
+from deeprc.training.model import Model
 
 __all__ = [
     "COLUMNS",
     "FeatureEffects",
+    "WeightedBranch",
     "add_members",
     "average_groups",
     "compute_effects",
     "compute_effects_of_outputs",
+    "list_weighted_branches",
     "measure_known",
 ]
 
@@ -111,3 +118,32 @@ def add_members(member_effects: Sequence[FeatureEffects]) -> Iterator[FeatureEff
         effects[:, columns] += part.effects
         means[..., columns] = part.means
     yield FeatureEffects(member_effects[0].kind, names, effects, means)
+
+
+class WeightedBranch(NamedTuple):
+    """The branch of one member, and for each output its weights, times what they count for in the model."""
+
+    branch: CompositionBranch
+    factors: Sequence[float]
+    functions: Sequence[LinearFunction]
+
+    def weigh(self, kind: Kind) -> Floats:
+        """Return the weights of the features of a kind, (T, F)."""
+        weights = np.stack([getattr(function, kind) for function in self.functions])
+        return np.asarray(np.array(self.factors)[:, None] * weights)
+
+
+def list_weighted_branches(model: Model) -> list[WeightedBranch]:
+    """Return the branch `composition` of each network of a model that has one.
+
+    The weights are in the common units of the networks. Those of all networks sum to the weights of the model.
+    """
+    scales, _ = model.unit_conversion
+    weighted_branches = []
+    for member, member_scales in zip(model.members, scales.tolist(), strict=True):
+        for branch, gains in iterate_branches(member.network.branches):
+            if isinstance(branch, CompositionBranch):
+                factors = [scale * gain / len(model.members) for scale, gain in zip(member_scales, gains, strict=True)]
+                functions = [branch.get_linear_function(output) for output in range(model.n_outputs)]
+                weighted_branches.append(WeightedBranch(branch, factors, functions))
+    return weighted_branches

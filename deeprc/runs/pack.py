@@ -1,4 +1,7 @@
-"""Packing of a trained model into one file to share, without data of single donors (`deeprc pack`)."""
+"""Packing of a trained model into one file to share, without data of single donors (`deeprc pack`).
+
+The file has a model card: the targets of the model, its training, its performance and its limits.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import json
 import logging
 import os
 import tempfile
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path, PureWindowsPath
 from typing import Any
@@ -14,13 +19,17 @@ import numpy as np
 
 from deeprc.documents import read_text
 from deeprc.errors import InputError
+from deeprc.evaluation.caution import read_cautions
 from deeprc.evaluation.splits import PARTS
 from deeprc.files import check_output_path, read_limited
 from deeprc.runs.bundle import CARD, MAX_BYTES, unpack_bundle, write_bundle
-from deeprc.runs.model_card import make_model_card
+from deeprc.runs.metrics import read_metrics
 from deeprc.runs.run import Run, load_run
+from deeprc.runs.run_text import describe_metrics, describe_task
+from deeprc.settings import format_setting
 from deeprc.shift.training_reference import REFERENCE_FILE, Reference, read_reference
 from deeprc.training.checkpoint import load_tensors, save_tensors
+from deeprc.versions import package_version
 
 __all__ = ["pack_run"]
 
@@ -28,6 +37,25 @@ _MAX_NOTES = 1 << 18
 _COPIED_FILES = ("metrics.json", "clones.tsv")
 _DIGITS = 4  # number of digits that are kept in the summary of the training repertoires
 _logger = logging.getLogger(__name__)
+_LIMITS = """\
+- This model is for research only. Do not use it for diagnosis or treatment decisions.
+- It was trained on repertoires of one cohort. Other chains, ways of sequencing and populations may differ. `deeprc
+  predict` writes how far a new repertoire is from the training repertoires (column `shift`). Do not trust predictions
+  with a shift above 1.
+- Probabilities are calibrated only for cohorts in which the target is as frequent as in the training cohort.
+- The metrics below were measured on the training cohort. Measure the model on a cohort of your own (`deeprc evaluate`)
+  before you rely on it."""
+
+_HOLDS = """\
+The file holds the configuration, the weights, the metrics, summary statistics of the training repertoires (means,
+variances and ranges over repertoires, rounded), and the clones that the model stores, each found in at least two
+{carriers}. Those with the match `any residue at position`, `cluster` or `up to ... substitutions` in `clones.tsv` are
+an exception: their group was found in at least two {carriers}, but the junction itself may be of one alone. The file
+does not hold ids, labels, predictions, numbers, digests or hashes of single repertoires, or paths.
+
+The packed model cannot recognise its training repertoires. Predictions for them look better than they should.
+
+The file is a zip of data. Nothing in it is executed. Its digests show damage, but they are not a signature."""
 
 
 def pack_run(
@@ -72,7 +100,7 @@ def pack_run(
     settings = replace(trained.settings, fingerprint="", split_columns={}, device="auto", split_options=options)
     _warn_of_clones_of_one_donor(trained, folder)
     contents = {
-        CARD: make_model_card(trained, text).encode(),
+        CARD: _make_model_card(trained, text).encode(),
         "config.yaml": settings.to_yaml().encode(),
         "model.safetensors": _anonymise_weights(trained),
         "splits.json": json.dumps({**{part: [] for part in PARTS}, "digests": {}}).encode() + b"\n",
@@ -158,3 +186,48 @@ def _anonymise_weights(run: Run) -> bytes:
         file = Path(folder) / "model.safetensors"
         save_tensors(file, tensors, state)
         return read_limited(file, limit=MAX_BYTES[file.name], expected="weights")
+
+
+def _make_model_card(run: Run, notes: str) -> str:
+    """Return the model card of a run in Markdown, with the notes of its author; its settings must name no folder."""
+    parts = [
+        f"# {', '.join(task.name for task in run.tasks)}: a model of deeprc",
+        "\n".join(f"- {describe_task(task)}" for task in run.tasks),
+        *([f"## Notes of the author\n\n{notes.strip()}"] if notes.strip() else []),
+        "## Use\n\nInstall deeprc as its README says. Then:\n\n"
+        "```sh\ndeeprc predict THIS_FILE cohort.h5 -o predictions.tsv\n```",
+        "## Intended use and limits\n\n" + _LIMITS,
+        "## Training\n\n" + "\n".join(_describe_training(run)),
+        "## Metrics\n\n" + "\n".join(_describe_metrics(run)),
+        "## What this file holds\n\n" + _HOLDS.format(carriers="donors" if run.group_by else "repertoires"),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _describe_training(run: Run) -> Iterator[str]:
+    """Yield the lines about cohort, split, settings, size and warnings of a training."""
+    sizes = ", ".join(f"{part} {len(run.splits[part]):,}" for part in PARTS)
+    changes = run.settings.config.changes()
+    network = run.model.network
+    branches = () if network.branches is None else network.branches.names
+    yield f"- Cohort: `{run.settings.cohort}`"
+    yield f"- Repertoires: {sizes}"
+    kept_together = f"with the same {run.group_by!r}" if run.group_by else "none"
+    yield f"- Repertoires that stay in one part of the split: {kept_together}; seed {run.settings.seed}"
+    yield f"- Changed settings: {' '.join(f'{name}={format_setting(v)}' for name, v in changes.items()) or 'none'}"
+    n_weights = sum(parameter.numel() for parameter in network.parameters())
+    yield f"- Weights: {n_weights:,}; branches besides the attention: {', '.join(branches) or 'none'}"
+    yield f"- deeprc {package_version('deeprc') or 'unknown'}"
+    warnings = Counter(caution.name or "other" for caution in read_cautions(run.path) if caution.level == "warning")
+    listed = ", ".join(f"{name} ({n})" if n > 1 else name for name, n in warnings.items())
+    yield f"- Warnings during training, by kind: {listed or 'none'}"
+
+
+def _describe_metrics(run: Run) -> Iterator[str]:
+    metrics = read_metrics(run.path) if (run.path / "metrics.json").exists() else {}
+    lines = [
+        f"- {part}: {line}"
+        for part in ("test", "validation")
+        for line in describe_metrics(metrics.get(part, {}), run.tasks)
+    ]
+    yield from lines or ["- none were measured"]

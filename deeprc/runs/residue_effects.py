@@ -24,9 +24,9 @@ from deeprc.branches.residues import (
 )
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.runs.composition_weights import WeightedBranch
 from deeprc.runs.feature_effects import (
     FeatureEffects,
+    WeightedBranch,
     add_members,
     average_groups,
     compute_effects,

@@ -1,11 +1,13 @@
 """The batches from which a training learns: repertoires, some of their sequences, and augmentation.
 
-Letters: B repertoires of an update.
+The augmentations, regularisers of the paper, change the sequences of a batch (paper lines 8655-8675).
+
+Letters: B repertoires of an update, R residues of its sequences.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -14,10 +16,9 @@ from numpy.typing import NDArray
 from deeprc import ranks
 from deeprc.config import TrainingConfig
 from deeprc.nn.batch import Collator, RepertoireBatch
-from deeprc.training.augmentation import permute_residues, shuffle_negatives
 from deeprc.training.draws import Draws, Purpose, make_generator
 
-__all__ = ["TrainingBatches", "is_augmented"]
+__all__ = ["TrainingBatches", "is_augmented", "permute_residues", "shuffle_negatives"]
 
 _UPDATES_AHEAD = 2  # number of later updates whose sequences are already read from the disk
 
@@ -71,3 +72,36 @@ class TrainingBatches:
         if settings.residue_permutation:
             batch = permute_residues(batch, settings.residue_permutation, rng)
         return batch.take_repertoires(rank_share)
+
+
+def permute_residues(batch: RepertoireBatch, share: float, rng: np.random.Generator) -> RepertoireBatch:
+    """Permute a random share of the residues within each sequence.
+
+    Every residue is chosen with probability `share`; the chosen residues of a sequence exchange their positions.
+    """
+    sequences = batch.sequences.compact()
+    residues = sequences.residues.numpy().copy()
+    segments = np.repeat(np.arange(sequences.n_sequences), sequences.lengths.numpy())  # (R,)
+    chosen = np.flatnonzero(rng.random(len(residues)) < share)
+    order = np.lexsort((rng.random(len(chosen)), segments[chosen]))
+    residues[chosen] = residues[chosen[order]]
+    return replace(batch, sequences=sequences._replace(residues=torch.from_numpy(residues)))
+
+
+def shuffle_negatives(batch: RepertoireBatch, negative: NDArray[np.bool_], rng: np.random.Generator) -> RepertoireBatch:
+    """Exchange sequences at random between negative repertoires; each repertoire keeps its size.
+
+    Parameters
+    ----------
+    batch
+        Batch of B repertoires.
+    negative
+        Whether each repertoire belongs to the negative class, (B,).
+    rng
+        Random generator of the permutation.
+    """
+    sizes = batch.offsets.diff().numpy()
+    rows = np.flatnonzero(np.repeat(negative, sizes))
+    order = np.arange(batch.sequences.n_sequences)
+    order[rows] = rng.permutation(rows)
+    return batch.take(torch.from_numpy(order), batch.offsets)

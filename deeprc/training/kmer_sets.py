@@ -1,17 +1,17 @@
-"""Sets of gapped k-mers."""
+"""Sets of gapped k-mers, and the candidates for motifs: k-mers that the search tests."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
 
-from deeprc.arrays import Flags, Integers
+from deeprc.arrays import Flags, Floats, Integers
 from deeprc.datasets.alphabet import AMINO_ACIDS
 
-__all__ = ["ANY", "KmerSet", "Spacing", "compute_code", "enumerate_spacings", "find_spacing"]
+__all__ = ["ANY", "KmerCandidates", "KmerSet", "Spacing", "compute_code", "enumerate_spacings", "find_spacing"]
 
 Spacing = tuple[int, ...]
 """Offsets of a k-mer's residues from its first one, such as (0, 1, 3)."""
@@ -84,3 +84,51 @@ def compute_code(letters: Sequence[int]) -> int:
     for offset in find_spacing(letters):
         code = code * len(AMINO_ACIDS) + letters[offset]
     return code
+
+
+@dataclass(frozen=True)
+class KmerCandidates:
+    """n k-mers that may be motifs.
+
+    Attributes
+    ----------
+    kmers
+        The k-mers.
+    correlation
+        Correlation of each k-mer's frequency with the label, (n,).
+    overdispersed
+        Whether each k-mer was found by its dispersion, (n,), see `deeprc.training.kmer_dispersion`.
+    """
+
+    kmers: KmerSet
+    correlation: Floats
+    overdispersed: Flags
+
+    def __len__(self) -> int:
+        return len(self.kmers)
+
+    def take(self, rows: Integers | Flags) -> KmerCandidates:
+        """Return some of the candidates, by their rows."""
+        return KmerCandidates(self.kmers.take(rows), self.correlation[rows], self.overdispersed[rows])
+
+    def with_correlation(self, correlation: Floats) -> KmerCandidates:
+        """Return the same k-mers with other correlations, (n,)."""
+        return replace(self, correlation=correlation)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[KmerCandidates]) -> KmerCandidates:
+        """Join the candidates of several parts, in their order."""
+        correlation = np.concatenate([part.correlation for part in parts])
+        overdispersed = np.concatenate([part.overdispersed for part in parts])
+        return cls(KmerSet.concatenate([part.kmers for part in parts]), correlation, overdispersed)
+
+    def sort(self) -> KmerCandidates:
+        """Return the candidates, strongest first."""
+        return self.take(np.lexsort((self.kmers.code, self.kmers.spacing_index, -np.abs(self.correlation))))
+
+    def take_first_of_each_sign(self, max_of_sign: int) -> KmerCandidates:
+        """Return the first `max_of_sign` candidates with a positive correlation, and as many with a negative one."""
+        rank = np.zeros(len(self), np.int64)
+        for sign in (self.correlation > 0, self.correlation <= 0):
+            rank[sign] = np.arange(int(sign.sum()))
+        return self.take(rank < max_of_sign)

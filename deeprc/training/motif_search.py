@@ -5,7 +5,7 @@ These modules divide the search, in this order:
 1. `search_outputs` has the labels of the outputs.
 2. `kmer_summaries` passes over the repertoires, and keeps the k-mers that are most correlated with a label.
 3. `kmer_dispersion` finds k-mers that vary more between repertoires than counting explains, without labels.
-4. `output_search` tests both kinds of k-mers (`permutation_null`, `false_discovery`), and chooses motifs among them.
+4. `output_search` tests both kinds of k-mers (`permutation_tests`), and chooses motifs among them.
 5. `motif_variants` searches variants of the motifs.
 
 A training calls all this from `motif_start`. Then it tests doubtful motifs in the validation fold (`confirmation`), and
@@ -29,7 +29,7 @@ from deeprc.training.kmer_sets import Spacing
 from deeprc.training.kmer_summaries import summarise_spacings
 from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.output_search import OutputSearch
-from deeprc.training.permutation_null import N_PERMUTATIONS
+from deeprc.training.permutation_tests import N_PERMUTATIONS
 from deeprc.training.search_outputs import SearchOutputs, iterate_search_outputs
 
 __all__ = ["MOTIF_LEVEL", "MotifLimits", "add_in_turn", "find_enriched_motifs"]

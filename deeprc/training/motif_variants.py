@@ -18,10 +18,10 @@ from deeprc.arrays import Flags, Floats, Integers
 from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.training.enriched_motif import EnrichedMotif
-from deeprc.training.false_discovery import N_DISCOVERY_PERMUTATIONS, FalseDiscoveryTest
 from deeprc.training.kmer_frequencies import count_flagged
 from deeprc.training.kmer_occurrences import find_occurrences, find_sequences_with_kmer
 from deeprc.training.kmer_sets import ANY, KmerSet, Spacing, compute_code, find_spacing
+from deeprc.training.permutation_tests import N_DISCOVERY_PERMUTATIONS, FalseDiscoveryTest
 from deeprc.training.search_outputs import SearchOutputs
 
 __all__ = ["find_all_variants", "find_variants", "list_length_variants", "list_substitutions"]

@@ -26,16 +26,14 @@ import numpy as np
 from deeprc.arrays import Flags, Floats, Integers
 from deeprc.datasets.alphabet import compute_offsets
 from deeprc.training.enriched_motif import EnrichedMotif
-from deeprc.training.false_discovery import N_DISCOVERY_PERMUTATIONS, FalseDiscoveryTest
-from deeprc.training.kmer_candidates import KmerCandidates
 from deeprc.training.kmer_correlations import correlate_columns
 from deeprc.training.kmer_dispersion import OverdispersedKmers
 from deeprc.training.kmer_frequencies import count_flagged
 from deeprc.training.kmer_occurrences import Occurrences, find_occurrences, find_sequences_with_kmer
-from deeprc.training.kmer_sets import KmerSet, Spacing
+from deeprc.training.kmer_sets import KmerCandidates, KmerSet, Spacing
 from deeprc.training.kmer_summaries import StrongestKmers, summarise_spacings
 from deeprc.training.motif_variants import find_all_variants
-from deeprc.training.permutation_null import PermutationNull
+from deeprc.training.permutation_tests import N_DISCOVERY_PERMUTATIONS, FalseDiscoveryTest, PermutationNull
 from deeprc.training.search_outputs import SearchOutputs
 
 __all__ = ["OutputSearch"]

@@ -12,12 +12,13 @@ import pytest
 from scipy import stats
 
 from deeprc.associations import associate_clones
+from deeprc.associations.columns import compute_generation_probabilities
 from deeprc.associations.donors_by_class import find_donors_by_class
-from deeprc.associations.generation import compute_generation_probabilities
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.interpretation.figures import draw_volcano_figure
-from tests.toys.donor_clones import N_DONORS, SIGNAL, Clone, private, write, write_donor_cohort
+from tests.toys.clone_cohorts import Clone, write_repertoires
+from tests.toys.donor_clones import N_DONORS, SIGNAL, private, write_donor_cohort
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +110,7 @@ def test_donors_in_both_classes_are_compared_with_themselves(tmp_path: Path) -> 
         first = [*private(rng), *([SIGNAL] if donor < 9 or donor in (10, 11) else [])]
         repertoires += [first, [*private(rng), *([SIGNAL] if 9 <= donor < 12 else [])]]
     sheet = pd.DataFrame({"cell": ["CD4", "CD8"] * 14, "donor": np.repeat(np.arange(14), 2)})
-    dataset = write(tmp_path / "c.h5", repertoires, sheet)
+    dataset = write_repertoires(tmp_path / "c.h5", repertoires, metadata=sheet)
     found = associate_clones(dataset, "cell=CD4", group_by="donor", stratify=["donor"], max_p=0.05)
     row = row_of(found.table, SIGNAL)
     assert (row["carriers:CD4"], row["carriers:CD8"]) == (11, 3)
@@ -124,7 +125,9 @@ def test_a_donor_without_sequences_in_a_class_is_not_in_it(tmp_path: Path) -> No
     rng = np.random.default_rng(5)
     sheet = pd.DataFrame({"y": [0, 1, 0, 1], "donor": ["a", "a", "b", "c"]})
     donors = find_donors_by_class(
-        write(tmp_path / "c.h5", [private(rng), [], private(rng), private(rng)], sheet), "y", group_by="donor"
+        write_repertoires(tmp_path / "c.h5", [private(rng), [], private(rng), private(rng)], metadata=sheet),
+        "y",
+        group_by="donor",
     )
     assert donors.codes[donors.unit_of[[0, 2, 3]]].tolist() == [0, 0, 1]
     assert donors.notes == ("left out: 1 donor with a label but no sequences",)
@@ -143,7 +146,7 @@ def test_permutations_stay_within_strata_and_sizes(cohort: RepertoireDataset) ->
 def test_strata_of_one_class_and_missing_values_are_told_of(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     sheet = pd.DataFrame({"y": [0, 1] * 8, "batch": ["a"] * 12 + [None] * 2 + ["b", "c"], "own": list("xy" * 8)})
-    dataset = write(tmp_path / "c.h5", [private(rng) for _ in range(16)], sheet)
+    dataset = write_repertoires(tmp_path / "c.h5", [private(rng) for _ in range(16)], metadata=sheet)
     donors = find_donors_by_class(dataset, "y", stratify=["batch"])
     strata = pd.factorize(donors.strata[donors.unit_of])[0]
     assert strata.tolist() == [0] * 12 + [1] * 2 + [2, 3]
@@ -173,7 +176,9 @@ def test_a_bad_parameter_is_named(cohort: RepertoireDataset, arguments: dict[str
 
 def test_a_number_is_no_class(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
-    dataset = write(tmp_path / "c.h5", [private(rng) for _ in range(6)], pd.DataFrame({"age": range(6)}))
+    dataset = write_repertoires(
+        tmp_path / "c.h5", [private(rng) for _ in range(6)], metadata=pd.DataFrame({"age": range(6)})
+    )
     with pytest.raises(InputError, match="is a number; expected classes, such as age>NUMBER"):
         associate_clones(dataset, "age:regression")
 
@@ -181,7 +186,7 @@ def test_a_number_is_no_class(tmp_path: Path) -> None:
 def test_three_classes_are_each_compared_with_the_others(tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
     repertoires = [[*private(rng), *([SIGNAL] if number % 3 == 1 else [])] for number in range(30)]
-    dataset = write(tmp_path / "c.h5", repertoires, pd.DataFrame({"y": list("abc") * 10}))
+    dataset = write_repertoires(tmp_path / "c.h5", repertoires, metadata=pd.DataFrame({"y": list("abc") * 10}))
     table = associate_clones(dataset, "y:multiclass").table
     row = row_of(table, SIGNAL)
     assert (row["class"], row["carriers:a"], row["carriers:b"], row["carriers:c"]) == ("b", 0, 10, 0)
@@ -191,7 +196,9 @@ def test_three_classes_are_each_compared_with_the_others(tmp_path: Path) -> None
 
 def test_without_associated_clones_the_table_is_empty(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
-    dataset = write(tmp_path / "c.h5", [private(rng) for _ in range(6)], pd.DataFrame({"y": [0, 1] * 3}))
+    dataset = write_repertoires(
+        tmp_path / "c.h5", [private(rng) for _ in range(6)], metadata=pd.DataFrame({"y": [0, 1] * 3})
+    )
     found = associate_clones(dataset, "y")
     assert len(found.table) == found.n_tested == 0
     assert found.to_lines()[-1].startswith("tests: none, because no clone has enough carriers for a p-value")
@@ -265,7 +272,7 @@ def test_donors_that_cannot_exchange_their_labels_are_told(tmp_path: Path) -> No
     rng = np.random.default_rng(0)
     repertoires = [private(rng, 300 if donor < 10 else 10) + ([SIGNAL] if donor < 10 else []) for donor in range(20)]
     metadata = pd.DataFrame({"status": ["ill"] * 10 + ["healthy"] * 10})
-    found = associate_clones(write(tmp_path / "c.h5", repertoires, metadata), "status=ill")
+    found = associate_clones(write_repertoires(tmp_path / "c.h5", repertoires, metadata=metadata), "status=ill")
     assert found.table["q_permutation"].tolist() == [1.0]
     assert found.table["p_value"].iloc[0] < 1e-4
     assert found.notes[-1].startswith("permutations: 20 of 20 donors always keep their label, because no donor of")
@@ -288,7 +295,7 @@ def test_equal_repertoires_of_several_donors_keep_their_order(tmp_path: Path) ->
     shared = private(rng)
     repertoires = [shared, private(rng), shared, private(rng), private(rng), private(rng)]
     sheet = pd.DataFrame({"y": [0, 0, 0, 1, 1, 1], "donor": ["a", "a", "b", "b", "c", "c"]})
-    dataset = write(tmp_path / "c.h5", repertoires, sheet)
+    dataset = write_repertoires(tmp_path / "c.h5", repertoires, metadata=sheet)
     found = [
         find_donors_by_class(dataset[order], "y", group_by="donor")
         for order in ([0, 1, 2, 3, 4, 5], [2, 5, 0, 3, 1, 4])

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from deeprc.associations.donors_by_class import DonorsByClass
-from deeprc.associations.false_discoveries import compute_permutation_q_values
-from deeprc.associations.stratified_tests import ClassTest, compare_carriers
+from deeprc.associations.stratified_tests import ClassTest, compare_carriers, compute_permutation_q_values
 from deeprc.baselines.association_tests import adjust_by_benjamini_hochberg
 from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.clones.grouping import CloneCarriers

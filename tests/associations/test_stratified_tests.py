@@ -16,8 +16,12 @@ from deeprc.associations.columns import (
     compute_stratified_odds_ratios,
 )
 from deeprc.associations.donors_by_class import DonorsByClass
-from deeprc.associations.false_discoveries import compute_permutation_q_values
-from deeprc.associations.stratified_tests import ClassTest, compare_carriers, compute_stratified_p_values
+from deeprc.associations.stratified_tests import (
+    ClassTest,
+    compare_carriers,
+    compute_permutation_q_values,
+    compute_stratified_p_values,
+)
 from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.clones.grouping import CloneCarriers
 

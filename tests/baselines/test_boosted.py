@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from safetensors import safe_open
 from safetensors.numpy import save_file
@@ -20,13 +18,13 @@ from deeprc.baselines.diversity import compute_diversity_table, find_common_dept
 from deeprc.baselines.gapped import list_gapped_offsets
 from deeprc.baselines.gene_usage import compute_centred_log_ratios, count_named_genes
 from deeprc.baselines.trees import Trees
-from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.representations import compute_kmer_frequencies
-from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation import Cohort, Counts, GermlineBackground, Motif, MotifSignal, Sizes, write_container
 from deeprc.errors import InputError
 from tests.conftest import random_sequences
+from tests.toys.repertoires import make_sequences, write_repertoires
+from tests.toys.saved_files import change_description
 
 
 @pytest.fixture(scope="module")
@@ -117,11 +115,8 @@ def test_without_components_and_kmers_the_other_features_stay(
 
 def test_a_cohort_without_genes_and_abundances(tmp_path: Path) -> None:
     rng, labels = np.random.default_rng(0), np.arange(12) % 2
-    with ContainerWriter(tmp_path / "cohort.h5") as writer:
-        for number in range(12):
-            writer.append(f"r{number}", Sequences.encode(random_sequences(rng, 30)))
-        writer.finish(pd.DataFrame({"status": labels}), source="a test")
-    cohort = open_dataset(tmp_path / "cohort.h5")
+    sequences = [make_sequences(random_sequences(rng, 30)) for _ in range(12)]
+    cohort = write_repertoires(tmp_path / "cohort.h5", sequences, {"status": labels})
     model = BoostedTrees(max_iter=3, max_gap=0, min_samples_leaf=2).fit(cohort, labels)
     assert len(model.v_names_) == len(model.j_names_) == 0
     model.save(tmp_path / "model.safetensors")
@@ -224,10 +219,6 @@ def test_a_value_that_was_changed_is_refused(
     model: BoostedTrees, tmp_path: Path, name: str, holder: dict[str, object], message: str
 ) -> None:
     model.save(tmp_path / "model.safetensors")
-    with safe_open(tmp_path / "model.safetensors", framework="np") as file:
-        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-        body = json.loads(file.metadata()["deeprc"])
-    body["values"][name] = holder
-    save_file(arrays, tmp_path / "changed.safetensors", {"deeprc": json.dumps(body)})
+    changed = change_description(tmp_path / "model.safetensors", lambda body: body["values"].update({name: holder}))
     with pytest.raises(InputError, match=f"is damaged: {message}"):
-        BoostedTrees.load(tmp_path / "changed.safetensors")
+        BoostedTrees.load(changed)

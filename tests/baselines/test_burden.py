@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy.stats import pearsonr
 from sklearn.base import clone
@@ -15,26 +14,18 @@ from sklearn.metrics import roc_auc_score
 from deeprc.baselines.burden import BurdenTest
 from deeprc.baselines.carrier_counts import CountedUnits, count_clone_carriers
 from deeprc.baselines.inner_folds import assign_inner_folds
-from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.clones.shared import find_shared_clones
-from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation import Cohort, IndependentBackground, SimulatedDataset, Sizes, write_container
 from deeprc.errors import InputError
+from tests.toys.repertoires import make_sequences, write_repertoires
 
 FEATURES = ["4mer", "sequence"]
 N = 24
 
 
 def write(path: Path, repertoires: list[list[str]]) -> RepertoireDataset:
-    with ContainerWriter(path) as writer:
-        for number, sequences in enumerate(repertoires):
-            residues, offsets = encode_many(sequences)
-            counts = np.ones(len(sequences), np.uint32)
-            writer.append(f"rep.{number}", Sequences(residues, offsets, counts))
-        writer.finish(pd.DataFrame({"status": np.arange(len(repertoires)) % 2}), source="a test")
-    return open_dataset(path)
+    return write_repertoires(path, map(make_sequences, repertoires), {"status": np.arange(len(repertoires)) % 2})
 
 
 def draw(seed: int, n: int = N) -> list[list[str]]:

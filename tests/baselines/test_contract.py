@@ -14,8 +14,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
-from safetensors import safe_open
-from safetensors.numpy import save_file
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
@@ -30,6 +28,7 @@ from deeprc.datasets.simulation import Cohort, Counts, GermlineBackground, Motif
 from deeprc.datasets.simulation.recipe import cohort_to_mapping
 from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier, RepertoireClassifier
+from tests.toys.saved_files import change_description
 
 N_TRAIN = 16
 EXACT = 1e-9
@@ -351,11 +350,11 @@ _DTYPES = ("BOOL", "U8", "I8", "U16", "I16", "U32", "I32", "U64", "I64", "F16", 
 def test_a_file_from_before_a_parameter_was_renamed(first: RepertoireDataset, tmp_path: Path) -> None:
     model = KNN(kmer_offsets=(0, 2)).fit(first, first.metadata["status"])
     model.save(tmp_path / "new.safetensors")
-    with safe_open(tmp_path / "new.safetensors", framework="np") as file:
-        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-        text = file.metadata()["deeprc"].replace('"kmer_offsets"', '"places"')
-    save_file(arrays, tmp_path / "old.safetensors", {"deeprc": text})
-    loaded = KNN.load(tmp_path / "old.safetensors")
+    old = change_description(
+        tmp_path / "new.safetensors",
+        lambda body: body["parameters"].update(places=body["parameters"].pop("kmer_offsets")),
+    )
+    loaded = KNN.load(old)
     assert loaded.kmer_offsets == [0, 2]
     np.testing.assert_array_equal(loaded.predict_proba(first), model.predict_proba(first))
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from scipy.stats import entropy
@@ -18,13 +17,11 @@ from deeprc.baselines.controls import SIZE_FEATURES, RepertoireSize, VGeneUsage,
 from deeprc.baselines.elastic_net import Solution
 from deeprc.baselines.gene_usage import GeneUsageFeatures, compute_centred_log_ratios, count_named_genes
 from deeprc.baselines.linear import LinearClassifier
-from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from tests.conftest import random_sequences
+from tests.toys.repertoires import make_sequences, write_repertoires
 
 
 def test_size_and_diversity_by_hand() -> None:
@@ -64,16 +61,14 @@ def test_equal_counts_have_no_clonality(count: int) -> None:
 def make(path: Path, *, genes: bool = True, seed: int = 0) -> RepertoireDataset:
     """Positives are twice as large, and use TRBV1 more often; their sequences are as the others'."""
     rng = np.random.default_rng(seed)
-    with ContainerWriter(path) as writer:
-        for number in range(30):
-            sequences = random_sequences(rng, 120 if number % 2 else 60)
-            residues, offsets = encode_many(sequences)
-            share = [0.1, 0.5, 0.4] if number % 2 else [0.1, 0.4, 0.5]
-            calls = Categorical(rng.choice(3, len(sequences), p=share).astype(np.uint16), ("", "TRBV1", "TRBV2"))
-            counts = rng.geometric(0.4, len(sequences)).astype(np.uint32)
-            writer.append(f"r{number}", Sequences(residues, offsets, counts, calls if genes else None))
-        writer.finish(pd.DataFrame({"status": np.arange(30) % 2}), source="a test")
-    return open_dataset(path)
+    repertoires = []
+    for number in range(30):
+        texts = random_sequences(rng, 120 if number % 2 else 60)
+        share = [0.1, 0.5, 0.4] if number % 2 else [0.1, 0.4, 0.5]
+        calls = Categorical(rng.choice(3, len(texts), p=share).astype(np.uint16), ("", "TRBV1", "TRBV2"))
+        sequences = make_sequences(texts, rng.geometric(0.4, len(texts)))
+        repertoires.append(sequences.with_genes({"v_call": calls} if genes else {}))
+    return write_repertoires(path, repertoires, {"status": np.arange(30) % 2})
 
 
 def test_sizes_are_told_apart(tmp_path: Path) -> None:
@@ -107,13 +102,11 @@ def test_controls_do_not_read_sequences(tmp_path: Path) -> None:
     """Other sequences, the same sizes, counts and genes: the same scores."""
     one = make(tmp_path / "one.h5")
     other = tmp_path / "other.h5"
-    with ContainerWriter(other) as writer:
-        for number, repertoire in enumerate(one):
-            n = len(repertoire)
-            residues, offsets = encode_many(["ACDEFGHIKLMNPQRSTVWY"[i % 20] * 9 for i in range(n)])
-            sequences = Sequences(residues, offsets, np.asarray(repertoire.counts))
-            writer.append(f"r{number}", sequences.with_genes(repertoire.genes))
-        writer.finish(one.metadata, source="a test")
+    others = []
+    for repertoire in one:
+        texts = ["ACDEFGHIKLMNPQRSTVWY"[i % 20] * 9 for i in range(len(repertoire))]
+        others.append(make_sequences(texts, repertoire.counts).with_genes(repertoire.genes))
+    write_repertoires(other, others, one.metadata)
     y = one.metadata["status"]
     for model in (RepertoireSize(), VGeneUsage()):
         scores = model.fit(one, y).decision_function(one)

@@ -30,6 +30,7 @@ from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from tests.conftest import random_sequences
+from tests.toys.repertoires import make_sequences, write_repertoires
 
 
 def histogram(counts: list[int]) -> AbundanceHistogram:
@@ -39,14 +40,12 @@ def histogram(counts: list[int]) -> AbundanceHistogram:
 def write(path: Path, counts: list[list[int]], *, seed: int = 0, genes: bool = False) -> RepertoireDataset:
     """Repertoires of different random sequences with these counts, classes 0 and 1 in turn."""
     rng = np.random.default_rng(seed)
-    with ContainerWriter(path) as writer:
-        for number, each in enumerate(counts):
-            sequences = Sequences.encode(random_sequences(rng, len(each)))
-            calls = Categorical(rng.integers(0, 2, len(each)).astype(np.uint16), ("TRBV1", "TRBV2"))
-            known = Sequences(sequences.residues, sequences.offsets, np.array(each, np.uint32))
-            writer.append(f"r{number}", known.with_genes({"v_call": calls} if genes else {}))
-        writer.finish(pd.DataFrame({"status": np.arange(len(counts)) % 2}), source="a test")
-    return open_dataset(path)
+    repertoires = []
+    for each in counts:
+        sequences = make_sequences(random_sequences(rng, len(each)), each)
+        calls = Categorical(rng.integers(0, 2, len(each)).astype(np.uint16), ("TRBV1", "TRBV2"))
+        repertoires.append(sequences.with_genes({"v_call": calls} if genes else {}))
+    return write_repertoires(path, repertoires, {"status": np.arange(len(counts)) % 2})
 
 
 def test_features_by_hand() -> None:

@@ -8,7 +8,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from deeprc.baselines.hypergeometric import log_factorials, log_pmf
+from deeprc.baselines.association_tests import log_factorials, log_pmf
 
 
 @pytest.mark.parametrize(("n", "n_positive", "n_all"), [(5, 4, 12), (12, 4, 12), (0, 3, 7), (40, 55, 150), (7, 0, 9)])

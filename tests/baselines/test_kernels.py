@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numba
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -25,13 +24,11 @@ from deeprc.baselines.kernels import (
     compute_gram,
     compute_torch_kernel,
 )
-from deeprc.datasets.alphabet import encode_many
-from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.kmers import count_kmers
 from deeprc.datasets.representations import compute_kmer_frequencies
-from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
+from tests.toys.repertoires import make_sequences, write_repertoires
 
 Floats = NDArray[np.float32]
 
@@ -63,12 +60,7 @@ def random_rows(n: int, n_kmers: int, seed: int = 0) -> Floats:
 
 
 def write(path: Path, repertoires: list[list[str]], counts: list[list[int]]) -> RepertoireDataset:
-    with ContainerWriter(path) as writer:
-        for number, (texts, numbers) in enumerate(zip(repertoires, counts, strict=True)):
-            residues, offsets = encode_many(texts)
-            writer.append(f"r{number}", Sequences(residues, offsets, np.array(numbers, np.uint32)))
-        writer.finish(pd.DataFrame({"y": [0] * len(repertoires)}), source="a test")
-    return open_dataset(path)
+    return write_repertoires(path, map(make_sequences, repertoires, counts), {"y": [0] * len(repertoires)})
 
 
 VALUES = st.sampled_from([0, 0, 0, 0.125, 1, 3.7, 1e-6])

@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from deeprc.baselines.known_motif import KnownMotif, score_motifs
-from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation import (
     Cohort,
     IndependentBackground,
@@ -28,6 +26,7 @@ from deeprc.datasets.simulation import (
 )
 from deeprc.datasets.simulation.recipe import cohort_to_mapping
 from deeprc.errors import InputError
+from tests.toys.repertoires import make_sequences, write_repertoires
 
 BACKGROUND = IndependentBackground(mean_length=12, sd_length=2)
 ONE = (MotifSignal((Motif("SF-EN", gap_lengths=(0, 1)),), witness_rate=0.08),)
@@ -159,10 +158,7 @@ def test_the_background_need_not_be_there_any_more(tmp_path: Path) -> None:
 
 
 def test_a_repertoire_without_sequences_has_the_mean_score(dataset: RepertoireDataset, tmp_path: Path) -> None:
-    with ContainerWriter(tmp_path / "empty.h5") as writer:
-        writer.append("nothing", Sequences.encode([]))
-        writer.finish(dataset.metadata.iloc[:1], source="a test")
-    empty = open_dataset(tmp_path / "empty.h5")
+    empty = write_repertoires(tmp_path / "empty.h5", [make_sequences([])], dataset.metadata.iloc[:1])
     for overlap in ("binary", "continuous"):
         model = KnownMotif(overlap=overlap).fit(dataset, status(dataset) == "negative")
         mean = model.decision_function(dataset).mean()

@@ -10,7 +10,6 @@ from typing import Any
 
 import numba
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from numpy.typing import NDArray
@@ -21,13 +20,12 @@ from deeprc.baselines.atchley import ATCHLEY_FACTORS
 from deeprc.baselines.kmer_abundance import load_kmer_abundances
 from deeprc.baselines.logistic_mil import LogisticMIL
 from deeprc.baselines.logistic_mil_loops import _find_highest
-from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
-from deeprc.datasets.container_writer import ContainerWriter
-from deeprc.datasets.dataset import Repertoire, RepertoireDataset, open_dataset
+from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.kmers import list_kmers
-from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.labels import find_canonical_order
+from tests.toys.repertoires import make_sequences, write_repertoires
 
 NAMES = list_kmers(4)
 CODES = {name: code for code, name in enumerate(NAMES)}
@@ -35,13 +33,8 @@ Bag = list[tuple[str, int]]
 
 
 def written(path: Path, bags: list[Bag]) -> RepertoireDataset:
-    with ContainerWriter(path) as writer:
-        for number, bag in enumerate(bags):
-            residues, offsets = encode_many([sequence for sequence, _ in bag])
-            counts = np.array([count for _, count in bag], np.uint32)
-            writer.append(f"r{number}", Sequences(residues, offsets, counts))
-        writer.finish(pd.DataFrame({"n": np.arange(len(bags))}), source="a test")
-    return open_dataset(path)
+    repertoires = [make_sequences([text for text, _ in bag], [count for _, count in bag]) for bag in bags]
+    return write_repertoires(path, repertoires, {"n": np.arange(len(bags))})
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,8 @@ from deeprc.baselines.controls import RepertoireSizeRidge, VGeneUsageRidge, comp
 from deeprc.baselines.diversity import DiversityRidge
 from deeprc.baselines.kernels import compute_gram
 from deeprc.baselines.knn import KNNRegressor
+from deeprc.baselines.linear import fit_ridge_path
 from deeprc.baselines.logistic import KmerRidge
-from deeprc.baselines.ridge import fit_ridge_path
 from deeprc.baselines.sheet import SheetColumns, SheetColumnsRidge, list_control_columns
 from deeprc.baselines.svm import SVMRegressor
 from deeprc.config import load_config

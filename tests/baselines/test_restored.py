@@ -23,6 +23,7 @@ from deeprc.baselines.public_clones import PublicClones
 from deeprc.baselines.svm import SVM, SVMRegressor
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
+from tests.toys.saved_files import change_description
 
 MODELS: dict[str, Callable[[], Any]] = {
     "gapped": lambda: GappedKmerLogisticRegression(k=2, max_gap=0),
@@ -181,57 +182,36 @@ def test_a_damaged_number_is_seen(saved: Callable[[str], tuple[type, Path]], tmp
         kind.load(tmp_path / "changed.safetensors")  # type: ignore[attr-defined]
 
 
-def test_a_parameter_out_of_range_is_refused(saved: Callable[[str], tuple[type, Path]], tmp_path: Path) -> None:
+def test_a_parameter_out_of_range_is_refused(saved: Callable[[str], tuple[type, Path]]) -> None:
     kind, path = saved("gapped")
-    with safe_open(path, framework="np") as file:
-        arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (no mapping)
-        header = json.loads(file.metadata()["deeprc"])
-    header["parameters"]["max_gap"] = -1
-    save_file(arrays, tmp_path / "changed.safetensors", {"deeprc": json.dumps(header)})
+    changed = change_description(path, lambda header: header["parameters"].update(max_gap=-1))
     message = r"changed\.safetensors: is damaged: max_gap: expected a whole number from 0 to 4, found -1$"
     with pytest.raises(InputError, match=message):
-        kind.load(tmp_path / "changed.safetensors")  # type: ignore[attr-defined]
+        kind.load(changed)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("n_neighbors", ["abc", ["x"], 0, None, 1.5])
 def test_a_damaged_number_of_neighbours_is_refused(
-    saved: Callable[[str], tuple[type, Path]], tmp_path: Path, n_neighbors: object
+    saved: Callable[[str], tuple[type, Path]], n_neighbors: object
 ) -> None:
     kind, path = saved("neighbours")
-    with safe_open(path, framework="np") as file:
-        arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (no mapping)
-        header = json.loads(file.metadata()["deeprc"])
-    header["parameters"]["n_neighbors"] = n_neighbors
-    save_file(arrays, tmp_path / "changed.safetensors", {"deeprc": json.dumps(header)})
+    changed = change_description(path, lambda header: header["parameters"].update(n_neighbors=n_neighbors))
     with pytest.raises(InputError, match="is damaged: n_neighbors: expected a whole number of at least 1"):
-        kind.load(tmp_path / "changed.safetensors")
+        kind.load(changed)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", ["v_names_", "j_names_"])
-def test_missing_names_of_genes_are_refused(
-    saved: Callable[[str], tuple[type, Path]], tmp_path: Path, name: str
-) -> None:
+def test_missing_names_of_genes_are_refused(saved: Callable[[str], tuple[type, Path]], name: str) -> None:
     kind, path = saved("gapped")
-    with safe_open(path, framework="np") as file:
-        arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (no mapping)
-        header = json.loads(file.metadata()["deeprc"])
-    del header["values"][name]
-    save_file(arrays, tmp_path / "changed.safetensors", {"deeprc": json.dumps(header)})
+    changed = change_description(path, lambda header: header["values"].pop(name))
     with pytest.raises(InputError, match=f"is damaged: {name}: expected texts, found None"):
-        kind.load(tmp_path / "changed.safetensors")
+        kind.load(changed)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("offsets", ["abc", 7, [], [0, 10**20], [0, None], {"a": 1}, [list(range(7))]])
 @pytest.mark.parametrize("model", ["logistic", "svm", "neighbours"])
-def test_a_damaged_spacing_is_refused(
-    saved: Callable[[str], tuple[type, Path]], tmp_path: Path, model: str, offsets: object
-) -> None:
+def test_a_damaged_spacing_is_refused(saved: Callable[[str], tuple[type, Path]], model: str, offsets: object) -> None:
     kind, path = saved(model)
-    with safe_open(path, framework="np") as file:
-        arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (no mapping)
-        header = json.loads(file.metadata()["deeprc"])
-    header["parameters"]["kmer_offsets"] = offsets
-    changed = tmp_path / "changed.safetensors"
-    save_file(arrays, changed, {"deeprc": json.dumps(header)})
+    changed = change_description(path, lambda header: header["parameters"].update(kmer_offsets=offsets))
     with pytest.raises(InputError, match="is damaged: kmer_offsets: expected 1 to 6 whole numbers that rise from 0"):
-        kind.load(changed)
+        kind.load(changed)  # type: ignore[attr-defined]

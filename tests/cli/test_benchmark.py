@@ -1,4 +1,3 @@
-import importlib
 import json
 import os
 import signal
@@ -28,11 +27,9 @@ NOISE, MOTIF, BROKEN = (f"{name}=toy_methods:{name.capitalize()}" for name in ("
 
 
 @pytest.fixture
-def toys(monkeypatch: pytest.MonkeyPatch, no_pictures: None) -> ModuleType:
-    """The module `toy_methods`, as a user's own: importable here and in processes that are started from here."""
-    monkeypatch.syspath_prepend(str(TOYS))
-    monkeypatch.setenv("PYTHONPATH", str(TOYS))
-    return importlib.import_module("toy_methods")
+def toys(toys: ModuleType, no_pictures: None) -> ModuleType:
+    """The module `toy_methods`, without curves."""
+    return toys
 
 
 @pytest.fixture

@@ -4,17 +4,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from tests.toys.repertoires import write_repertoires
 
 Call = Callable[..., tuple[int, str, str]]
 
 
 def write_part(cohort: RepertoireDataset, path: Path) -> Path:
-    with ContainerWriter(path) as writer:
-        for repertoire in cohort:
-            writer.append(repertoire.repertoire_id, repertoire.sequences)
-        writer.finish(cohort.metadata, source="a test")
+    write_repertoires(path, [each.sequences for each in cohort], cohort.metadata, cohort.repertoire_ids)
     return path
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from deeprc.cli import main
+from deeprc.cli.plot import KINDS as KINDS_OF_COMMAND
 from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
@@ -220,6 +221,7 @@ def test_help_names_every_kind(deeprc: Command) -> None:
     code, out, _ = deeprc("plot", "--help")
     assert code == 0
     assert all(kind in out for kind in KINDS)
+    assert set(KINDS_OF_COMMAND) == set(KINDS)
 
 
 def test_curves_of_a_benchmark(tmp_path: Path) -> None:

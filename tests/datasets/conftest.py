@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Sequence
+import signal
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,20 @@ def _write_table(path: Path, header: Row, rows: Sequence[Row], delimiter: str = 
 def write_table() -> WriteTable:
     """A function that writes a header and rows, gzip if the name says so."""
     return _write_table
+
+
+@pytest.fixture
+def hangs() -> Iterator[None]:
+    """End a test that waits for a pipe or reads a device, instead of waiting with it."""
+
+    def end(*_: object) -> None:
+        raise AssertionError("waits for a pipe or a device")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(120)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture

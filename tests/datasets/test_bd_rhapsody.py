@@ -3,9 +3,9 @@
 import pytest
 
 from deeprc.datasets.cleaning import Cleaning, clean
-from deeprc.datasets.readers import COUNT_CELLS, Status, match_reader, read_header, read_rows
+from deeprc.datasets.readers import COUNT_CELLS, Status
 from deeprc.errors import InputError
-from tests.toys.repertoire_tables import read_repertoire
+from tests.toys.repertoire_tables import read_repertoire, read_with_format
 
 BD_DOMINANT = (
     "Cell_Index Chain_Type Contig_ID Read_Count Molecule_Count V_gene_Dominant D_gene_Dominant J_gene_Dominant "
@@ -47,12 +47,6 @@ def contig(cell, chain, cdr3, **others):
     return values | others
 
 
-def rows_of(path):
-    header = read_header(path)
-    reader, layout, _ = match_reader(header)
-    return reader.name, read_rows(header, layout)
-
-
 def test_dominant_contigs_are_counted_by_cells(tmp_path):
     rows = [
         contig(742, "TCR_Beta", "ASSLGQGWNEQF", end="_Dominant"),
@@ -61,7 +55,7 @@ def test_dominant_contigs_are_counted_by_cells(tmp_path):
         contig(801, "TCR_Beta", "ASSF*GWNEQF", end="_Dominant", Productive=False),
         contig(802, "TCR_Beta", "", end="_Dominant", Productive=False),
     ]
-    name, found = rows_of(write(tmp_path / "d.csv", BD_DOMINANT, *rows))
+    name, found = read_with_format(write(tmp_path / "d.csv", BD_DOMINANT, *rows))
     assert name == "bd-rhapsody"
     cleaned = clean(found, Cleaning(locus="TRB"))
     assert cleaned.loci == {"TRB": 2, "IGH": 1}
@@ -79,7 +73,7 @@ def test_dominant_contigs_are_counted_by_cells(tmp_path):
 def test_the_cdr3_is_completed_to_the_junction(tmp_path):
     rows = [contig(i, "TCR_Beta", f"ASSL{'A' * i}QF", end="_Dominant") for i in range(12)]
     rows.append(contig(20, "BCR_Heavy", "ARQVAYSHELDY", end="_Dominant"))
-    _, found = rows_of(write(tmp_path / "d.csv", BD_DOMINANT, *rows))
+    _, found = read_with_format(write(tmp_path / "d.csv", BD_DOMINANT, *rows))
     cleaned = clean(found)
     text = "".join("ACDEFGHIKLMNPQRSTVWY"[code] for code in cleaned.sequences.residues)
     assert text.startswith("CASSLQFFCASSLAQFF")
@@ -94,7 +88,7 @@ def test_of_unfiltered_contigs_the_dominant_ones_of_cells_are_trusted(tmp_path):
         contig(2, "TCR_Beta", "ASSLF", Putative_Cell=False, Dominant=False),
         contig(3, "BCR_Kappa", "QQYT", Putative_Cell=True, Dominant=True, Productive=False),
     ]
-    name, found = rows_of(write(tmp_path / "u.csv", BD_UNFILTERED, *rows))
+    name, found = read_with_format(write(tmp_path / "u.csv", BD_UNFILTERED, *rows))
     assert name == "bd-rhapsody"
     expected = [Status.IN_FRAME, Status.LOW_CONFIDENCE, Status.LOW_CONFIDENCE, Status.UNPRODUCTIVE]
     assert found.status.tolist() == [int(status) for status in expected]
@@ -103,7 +97,7 @@ def test_of_unfiltered_contigs_the_dominant_ones_of_cells_are_trusted(tmp_path):
 
 def test_contigs_of_version_1_9(tmp_path):
     rows = [contig(1, "TCR_Alpha", "AAGQNFV", Putative=False), contig(39, "TCR_Alpha", "ATWDEYY", Putative=True)]
-    name, found = rows_of(write(tmp_path / "c.csv", BD_PER_CELL_CHAIN, *rows))
+    name, found = read_with_format(write(tmp_path / "c.csv", BD_PER_CELL_CHAIN, *rows))
     assert name == "bd-rhapsody"
     assert found.status.tolist() == [int(Status.LOW_CONFIDENCE), int(Status.IN_FRAME)]
 
@@ -111,7 +105,7 @@ def test_contigs_of_version_1_9(tmp_path):
 def test_the_airr_table_of_later_versions_counts_cells_too(tmp_path):
     row = {"cell_id": 1, "locus": "TRB", "duplicate_count": 40, "productive": "T", "v_call": "TRBV5-1*01"}
     rows = [row | {"cdr3_aa": "ASSLF"}, row | {"cdr3_aa": "ASSLF", "cell_id": 2}]
-    name, found = rows_of(write(tmp_path / "a.tsv", AIRR, *rows, delimiter="\t"))
+    name, found = read_with_format(write(tmp_path / "a.tsv", AIRR, *rows, delimiter="\t"))
     assert name == "airr"
     assert clean(found).sequences.counts.tolist() == [2]
 
@@ -120,7 +114,7 @@ def test_the_airr_table_of_unfiltered_contigs(tmp_path):
     row = {"cell_id": 1, "locus": "TRB", "productive": "T", "cdr3_aa": "ASSLF"}
     flags = [("T", "T"), ("T", "F"), ("F", "T")]
     rows = [row | {"putative_cell": cell, "dominant": dominant} for cell, dominant in flags]
-    _, found = rows_of(write(tmp_path / "a.tsv", f"{AIRR} putative_cell dominant", *rows, delimiter="\t"))
+    _, found = read_with_format(write(tmp_path / "a.tsv", f"{AIRR} putative_cell dominant", *rows, delimiter="\t"))
     assert found.status.tolist() == [int(Status.IN_FRAME)] + 2 * [int(Status.LOW_CONFIDENCE)]
 
 

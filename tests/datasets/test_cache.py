@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -262,20 +261,6 @@ def test_a_cache_that_was_copied_is_not_read(path: Path, tmp_path: Path) -> None
         each.rename(moved / each.name)
     numbers(moved / path.name, compute)
     assert compute.calls == 2
-
-
-@pytest.fixture
-def hangs() -> Iterator[None]:
-    """End a test that waits for a pipe or reads a device, instead of waiting with it."""
-
-    def end(*_: object) -> None:
-        raise AssertionError("waits for a pipe or a device")
-
-    before = signal.signal(signal.SIGALRM, end)
-    signal.alarm(30)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
 
 
 def _pipe(place: Path) -> None:

@@ -13,12 +13,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold, cross_val_predict, cross_val_score
 from sklearn.utils import _safe_indexing
 
-from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.container_file import update_checksum
-from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
+from tests.toys.repertoires import make_sequences, write_repertoires
 
 # The ids differ only after the last dot, where the published loader cut them, and are in no order.
 BAGS = {
@@ -33,13 +31,9 @@ BAGS = {
 
 @pytest.fixture
 def dataset(tmp_path):
-    with ContainerWriter(tmp_path / "c.h5") as writer:
-        for repertoire_id, texts in BAGS.items():
-            residues, offsets = encode_many(texts)
-            counts = np.arange(1, len(texts) + 1, dtype=np.uint32)
-            writer.append(repertoire_id, Sequences(residues, offsets, counts))
-        writer.finish(pd.DataFrame({"id": list(BAGS), "y": [0, 1, 0, 1, 0, 1]}), source="")
-    return RepertoireDataset(tmp_path / "c.h5")
+    repertoires = [make_sequences(texts, range(1, len(texts) + 1)) for texts in BAGS.values()]
+    ids = list(BAGS)
+    return write_repertoires(tmp_path / "c.h5", repertoires, {"id": ids, "y": [0, 1, 0, 1, 0, 1]}, ids)
 
 
 def bags(dataset):

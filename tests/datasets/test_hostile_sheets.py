@@ -3,7 +3,6 @@
 import gzip
 import io
 import os
-import signal
 import socket
 import zipfile
 from pathlib import Path
@@ -24,20 +23,6 @@ from tests.toys.repertoire_tables import read_repertoire
 
 ROWS = [["ID", "status"], ["a", "x"], ["b", "y"]]
 SHEET = "xl/worksheets/sheet1.xml"
-
-
-@pytest.fixture
-def hangs():
-    """End a test that waits for a pipe, instead of waiting with it."""
-
-    def end(*_):
-        raise AssertionError("waits for a pipe or a device")
-
-    before = signal.signal(signal.SIGALRM, end)
-    signal.alarm(120)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
 
 
 def workbook(path, edit=None, xml=None, extra=()):

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from deeprc.datasets.cache import digest_with_genes
-from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.joining import join
 from deeprc.datasets.known_repertoires import KnownRepertoires, identify_repertoires, make_content_keys
-from deeprc.datasets.sequences import Sequences
 from tests.toys.gene_repertoires import write_genes
+from tests.toys.repertoires import make_sequences, write_repertoires
 
 JUNCTIONS = [["CASSW", "CASSF"]] * 2 + [["CAWF"]] * 2 + [["CASSF"]]
 GENES = [["V2", "V3"], ["V2", "V5"], ["V2"], ["V2"], ["V9"]]
@@ -62,11 +59,8 @@ def test_a_repertoire_is_known_without_its_genes(
 def test_a_joined_repertoire_is_known_although_it_gets_unknown_genes(
     cohort: RepertoireDataset, tmp_path: Path, link: bool
 ) -> None:
-    sequences = Sequences.encode(["CASSF"])
-    genes = {"v_call": Categorical.encode(["V2"]), "j_call": Categorical.encode(["J1"])}
-    with ContainerWriter(tmp_path / "both.h5") as writer:
-        writer.append("with J", sequences.with_genes(genes))
-        writer.finish(pd.DataFrame({"id": ["with J"]}), source="a test")
+    sequences = make_sequences(["CASSF"], v_call=["V2"], j_call=["J1"])
+    write_repertoires(tmp_path / "both.h5", [sequences], {"id": ["with J"]}, ["with J"])
     join([cohort.container.path, tmp_path / "both.h5"], tmp_path / "joined.h5", link=link)
     joined = RepertoireDataset(tmp_path / "joined.h5")
     assert joined.gene_fields == ["v_call", "j_call"]

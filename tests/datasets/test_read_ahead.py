@@ -5,16 +5,15 @@ import os
 import time
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from deeprc.datasets import read_ahead
 from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.read_ahead import ReadAhead
 from deeprc.datasets.sequences import Sequences
+from tests.toys.repertoires import make_sequences, write_repertoires
 
 PAGE = mmap.PAGESIZE
 N = 20_000
@@ -25,14 +24,11 @@ pytestmark = pytest.mark.skipif(read_ahead._WILL_NEED is None, reason="this syst
 
 @pytest.fixture
 def dataset(tmp_path):
-    with ContainerWriter(tmp_path / "c.h5") as writer:
-        for b in range(4):
-            residues = np.full(10 * N, b, np.uint8)
-            genes = {"v_call": Categorical(np.zeros(N, np.uint16), ("TRBV1",))}
-            sequences = Sequences(residues, compute_offsets(np.full(N, 10)), np.full(N, b + 1, np.uint32))
-            writer.append(str(b), sequences.with_genes(genes))
-        writer.finish(pd.DataFrame({"y": range(4)}), source="")
-    return RepertoireDataset(tmp_path / "c.h5")
+    offsets, genes = compute_offsets(np.full(N, 10)), Categorical(np.zeros(N, np.uint16), ("TRBV1",))
+    repertoires = [
+        Sequences(np.full(10 * N, b, np.uint8), offsets, np.full(N, b + 1, np.uint32), genes) for b in range(4)
+    ]
+    return write_repertoires(tmp_path / "c.h5", repertoires, {"y": range(4)})
 
 
 @pytest.fixture
@@ -74,11 +70,8 @@ def test_read_ahead_asks_for_whole_pages_of_the_named_repertoires_and_columns(da
 
 
 def test_a_repertoire_without_sequences_is_no_error(tmp_path, asked):
-    with ContainerWriter(tmp_path / "c.h5") as writer:
-        writer.append("empty", Sequences.encode([]))
-        writer.append("b", Sequences.encode(["CAF"]))
-        writer.finish(pd.DataFrame({"y": [0, 1]}), source="")
-    ask(RepertoireDataset(tmp_path / "c.h5").container, [0, 1])
+    dataset = write_repertoires(tmp_path / "c.h5", map(make_sequences, ([], ["CAF"])), {"y": [0, 1]})
+    ask(dataset.container, [0, 1])
     assert sum(size for *_, size, _ in asked) > 0
 
 

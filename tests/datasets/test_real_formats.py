@@ -8,9 +8,9 @@ from collections import Counter
 
 import pytest
 
-from deeprc.datasets.readers import match_reader, read_header, read_rows
+from deeprc.datasets.readers import read_header
 from deeprc.errors import InputError
-from tests.toys.repertoire_tables import to_frame
+from tests.toys.repertoire_tables import read_with_format, to_frame
 
 MISSING = ("", "na", "NA", "None", "null", "unresolved", "unknown", "no data")
 # file: format; columns of sequence, count ("" where cells are counted) and V gene, the first that is filled; rows;
@@ -62,12 +62,6 @@ def filled(value):
     return "" if value in MISSING else value
 
 
-def read(path):
-    header = read_header(path)
-    reader, layout, _ = match_reader(header)
-    return reader.name, read_rows(header, layout)
-
-
 def best(name):
     """Return the hits that share MiXCR's best score."""
     hits = re.findall(r"([^,(]+)\(([\d.]+)\)", name)
@@ -80,7 +74,7 @@ def best(name):
 def test_every_row_is_read_as_the_csv_module_reads_it(real_data, name):
     expected_format, sequence, count, genes, n_rows, total = FILES[name]
     path = real_data / "formats" / name
-    found_format, rows = read(path)
+    found_format, rows = read_with_format(path)
     expected = rows_of(path)
     assert found_format == expected_format
     assert len(rows) == len(expected) == n_rows
@@ -96,17 +90,17 @@ def test_every_row_is_read_as_the_csv_module_reads_it(real_data, name):
 
 def test_cells_and_chains(real_data):
     folder = real_data / "formats" / "tenx"
-    _, rows = read(folder / "10x_vdj_nextgem_hs_pbmc3_t_filtered_contig_annotations.csv.gz")
+    _, rows = read_with_format(folder / "10x_vdj_nextgem_hs_pbmc3_t_filtered_contig_annotations.csv.gz")
     table = to_frame(rows)
     assert table["cell_id"].nunique() == 1556
     assert table["locus"].value_counts().to_dict() == {"TRB": 2076, "TRA": 1916, "Multi": 12}
     assert Counter(rows.status.tolist()) == {1: 3123, 4: 881}
-    _, rows = read(folder / "immunarch_flu.csv.gz")
+    _, rows = read_with_format(folder / "immunarch_flu.csv.gz")
     table = to_frame(rows)
     cells = table.groupby("repertoire_id", observed=True)["cell_id"].nunique().to_dict()
     assert cells == {"023-002_D7_Lane1": 7043, "023-002_D7_Lane10": 2957}
     assert Counter(rows.status.tolist()) == {1: 19766, 5: 234}
-    _, rows = read(real_data / "formats" / "airr" / "scirpy_rearrangement_tra.tsv")
+    _, rows = read_with_format(real_data / "formats" / "airr" / "scirpy_rearrangement_tra.tsv")
     assert to_frame(rows)["cell_id"].tolist() == [
         row["cell_id"] for row in rows_of(real_data / "formats" / "airr" / "scirpy_rearrangement_tra.tsv")
     ]
@@ -119,7 +113,7 @@ def test_a_zip_of_many_repertoires_is_refused_and_its_files_are_read(real_data, 
     with zipfile.ZipFile(path) as archive:
         archive.extract("repertoires/repertoire_92.tsv", tmp_path)
     path = tmp_path / "repertoires" / "repertoire_92.tsv"
-    name, rows = read(path)
+    name, rows = read_with_format(path)
     expected = rows_of(path)
     assert name == "airr"
     assert set(rows.kinds.tolist()) == {1}
@@ -130,7 +124,7 @@ def test_a_zip_of_many_repertoires_is_refused_and_its_files_are_read(real_data, 
 @pytest.mark.long
 def test_four_million_unquoted_rows_of_one_column(real_data):
     path = real_data / "background_trb" / "trb_cdr3_unique.tsv.gz"
-    name, rows = read(path)
+    name, rows = read_with_format(path)
     lines = gzip.decompress(path.read_bytes()).split(b"\n")
     assert name == "airr"
     assert rows.sequences.letters.tobytes() == b"".join(lines[1:])

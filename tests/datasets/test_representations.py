@@ -7,21 +7,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from deeprc.datasets import representations
-from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.kmers import list_kmers
 from deeprc.datasets.representations import compute_kmer_frequencies, compute_kmer_matrix, count_genes
-from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation import Cohort, GermlineBackground, IndependentBackground, SimulatedDataset, Sizes
 from deeprc.errors import InputError
+from tests.toys.repertoires import make_sequences, write_repertoires
 
 TEXTS = [["CASSF", "CASSASS"], [], ["CAW", "C", "CAW"], ["CASSASSF"]]
 COUNTS = [[2, 1], [], [5, 7, 1], [3]]
@@ -36,14 +33,11 @@ def random_cohort(cohort_factory: Callable[..., RepertoireDataset]) -> Repertoir
 @pytest.fixture
 def small(tmp_path: Path) -> RepertoireDataset:
     vocabulary = ("", "TRBV10", "TRBV9", "TRBV2")  # in no order, and one that no sequence has
-    with ContainerWriter(tmp_path / "c.h5") as writer:
-        for number, (texts, counts, calls) in enumerate(zip(TEXTS, COUNTS, V_CALLS, strict=True)):
-            residues, offsets = encode_many(texts)
-            genes = Categorical(np.array([vocabulary.index(call) for call in calls], np.uint16), vocabulary)
-            table = Sequences(residues, offsets, np.array(counts, np.uint32), v_call=genes)
-            writer.append(f"r{number}", table)
-        writer.finish(pd.DataFrame({"y": range(4)}), source="a test")
-    return open_dataset(tmp_path / "c.h5")
+    repertoires = []
+    for texts, counts, calls in zip(TEXTS, COUNTS, V_CALLS, strict=True):
+        genes = Categorical(np.array([vocabulary.index(call) for call in calls], np.uint16), vocabulary)
+        repertoires.append(make_sequences(texts, counts).with_genes({"v_call": genes}))
+    return write_repertoires(tmp_path / "c.h5", repertoires, {"y": range(4)})
 
 
 def by_loop(dataset: RepertoireDataset, places: Sequence[int], *, weighted: bool) -> NDArray[np.float32]:

@@ -8,7 +8,6 @@ import pytest
 
 from deeprc.datasets import summary as module
 from deeprc.datasets.alphabet import encode_many
-from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.options import ReadingOptions
@@ -18,6 +17,7 @@ from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation import Cohort, Motif, MotifSignal, SimulatedDataset, Sizes, write_container
 from deeprc.datasets.simulation.recipe import cohort_to_mapping
 from deeprc.datasets.summary import render_summary, summarise
+from tests.toys.repertoires import make_sequences, write_repertoires
 
 
 @pytest.fixture
@@ -80,12 +80,8 @@ def test_ranges_witnesses_and_no_genes(tmp_path):
         np.full(20, 2**32 - 1, np.uint32),
         witness=np.arange(20, dtype=np.uint8) % 2,
     )
-    with ContainerWriter(tmp_path / "c.h5") as writer:
-        for i in range(13):
-            writer.append(f"r{i}", table)
-        metadata = pd.DataFrame({"ID": [f"r{i}" for i in range(13)], "age": range(13), "site": ["x", None] * 6 + ["x"]})
-        writer.finish(metadata, source="")
-    found = summarise(RepertoireDataset(tmp_path / "c.h5"))
+    metadata = {"ID": [f"r{i}" for i in range(13)], "age": range(13), "site": ["x", None] * 6 + ["x"]}
+    found = summarise(write_repertoires(tmp_path / "c.h5", [table] * 13, metadata))
     assert found["counts"] == {"total": 260 * (2**32 - 1), "singletons": 0.0, "max": 2**32 - 1}
     assert found["witnesses"] == 130
     assert found["v_call"] is None
@@ -100,13 +96,8 @@ def test_ranges_witnesses_and_no_genes(tmp_path):
 
 
 def test_gene_names_that_do_not_occur_in_the_view_are_not_counted(tmp_path):
-    residues, offsets = encode_many(["CAF"])
-    with ContainerWriter(tmp_path / "c.h5") as writer:
-        for name in ("V1", "V2"):
-            genes = Categorical(np.zeros(1, np.uint16), (name,))
-            writer.append(name, Sequences(residues, offsets, np.ones(1, np.uint32), v_call=genes))
-        writer.finish(pd.DataFrame({"ID": ["V1", "V2"]}), source="")
-    dataset = RepertoireDataset(tmp_path / "c.h5")
+    repertoires = [make_sequences(["CAF"], v_call=[name]) for name in ("V1", "V2")]
+    dataset = write_repertoires(tmp_path / "c.h5", repertoires, {"ID": ["V1", "V2"]})
     assert summarise(dataset)["v_call"] == {"genes": 2, "known": 1.0}
     assert summarise(dataset[[1]])["v_call"] == {"genes": 1, "known": 1.0}
 
@@ -124,11 +115,7 @@ def test_long_values_are_cut_in_the_text(tmp_path):
 
 def test_texts_that_are_all_different_are_no_classes(tmp_path):
     columns = {"sample": ["s1", "s2", "s3", None, "s5"], "site": ["x", "y", "z", "w", "x"], "age": [3, 1, 4, 2, 9]}
-    with ContainerWriter(tmp_path / "c.h5") as writer:
-        for i in range(5):
-            writer.append(f"r{i}", Sequences.encode(["CAF"]))
-        writer.finish(pd.DataFrame(columns), source="")
-    dataset = RepertoireDataset(tmp_path / "c.h5")
+    dataset = write_repertoires(tmp_path / "c.h5", [make_sequences(["CAF"])] * 5, columns)
     summary = summarise(dataset)
     found = summary["metadata"]
     assert found["sample"] == {"type": "text", "missing": 1, "distinct": 4, "examples": ["s1", "s2", "s3"]}
@@ -141,11 +128,8 @@ def test_texts_that_are_all_different_are_no_classes(tmp_path):
 
 def test_classes_that_look_alike_are_all_counted(tmp_path):
     values = [0.1, 0.1 + 2**-54, 0.1, np.nan]
-    with ContainerWriter(tmp_path / "c.h5") as writer:
-        for i in range(len(values)):
-            writer.append(f"r{i}", Sequences.encode(["CAF"]))
-        writer.finish(pd.DataFrame({"x": values}), source="")
-    column = summarise(RepertoireDataset(tmp_path / "c.h5"))["metadata"]["x"]
+    dataset = write_repertoires(tmp_path / "c.h5", [make_sequences(["CAF"])] * len(values), {"x": values})
+    column = summarise(dataset)["metadata"]["x"]
     assert column["missing"] == 1
     assert column["classes"] == {"0.1": 3}
 
@@ -153,11 +137,8 @@ def test_classes_that_look_alike_are_all_counted(tmp_path):
 def test_few_numbers_are_classes_only_if_they_are_categories(tmp_path):
     """The rule is that of the controls and of `adjust_for`: batches repeat, ages do not."""
     columns = {"batch": [*range(13)] * 3, "age": [20, 30, 40.5] * 13, "day": [*range(2, 15)] * 2 + [1] * 13}
-    with ContainerWriter(tmp_path / "c.h5") as writer:
-        for i in range(39):
-            writer.append(f"r{i}", Sequences.encode(["CAF"]))
-        writer.finish(pd.DataFrame(columns), source="")
-    found = summarise(RepertoireDataset(tmp_path / "c.h5"))["metadata"]
+    dataset = write_repertoires(tmp_path / "c.h5", [make_sequences(["CAF"])] * 39, columns)
+    found = summarise(dataset)["metadata"]
     assert found["batch"]["classes"] == {str(batch): 3 for batch in range(13)}
     assert "classes" not in found["day"]  # 14 numbers of 39 repertoires
     assert found["age"]["max"] == 40.5
@@ -170,11 +151,7 @@ def test_numbers_that_are_not_finite_are_counted_and_json_has_none(tmp_path):
         "huge": [1e308, 1.7e308] * 3,
     }
     columns["huge"][0] = 1.2e308
-    with ContainerWriter(tmp_path / "c.h5") as writer:
-        for i in range(6):
-            writer.append(f"r{i}", Sequences.encode(["CAF"]))
-        writer.finish(pd.DataFrame(columns), source="")
-    summary = summarise(RepertoireDataset(tmp_path / "c.h5"))
+    summary = summarise(write_repertoires(tmp_path / "c.h5", [make_sequences(["CAF"])] * 6, columns))
     found = summary["metadata"]
     titre = {"type": "number", "missing": 1, "distinct": 5, "min": 1.0, "mean": 2.5, "max": 4.0, "infinite": 2}
     assert found["titre"] == titre
@@ -188,14 +165,9 @@ def test_numbers_that_are_not_finite_are_counted_and_json_has_none(tmp_path):
 
 def test_numbers_of_32_bits_have_a_mean(tmp_path):
     """Another program may have written them; their sum may exceed 32 bits."""
-    with ContainerWriter(tmp_path / "c.h5") as writer:
-        for name in "abc":
-            writer.append(name, Sequences.encode(["CAF"]))
-        writer.finish(
-            pd.DataFrame({"age": np.arange(3, dtype=np.float32), "big": np.array([1e38, 2.1e38, 2.9e38], "f4")}),
-            source="",
-        )
-    found = summarise(RepertoireDataset(tmp_path / "c.h5"))["metadata"]
+    columns = {"age": np.arange(3, dtype=np.float32), "big": np.array([1e38, 2.1e38, 2.9e38], "f4")}
+    dataset = write_repertoires(tmp_path / "c.h5", [make_sequences(["CAF"])] * 3, columns)
+    found = summarise(dataset)["metadata"]
     assert found["age"]["mean"] == 1.0
     assert found["big"]["mean"] == pytest.approx(2e38)
 

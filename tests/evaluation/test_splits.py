@@ -5,10 +5,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from deeprc.benchmarking.labelled_folds import read_folds
 from deeprc.errors import InputError
 from deeprc.evaluation.cohort_cautions import index_split_parts
 from deeprc.evaluation.donors import count_divided_donors
-from deeprc.evaluation.folds_from_file import read_folds
 from deeprc.evaluation.splits import SplitOptions, assign_folds, make_split
 from deeprc.tasks import parse_tasks
 

@@ -7,17 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
-import deeprc
-from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
-from deeprc.interpretation.cohort_maps import compute_clone_overlaps, map_by_clones, map_by_kmers
-from deeprc.interpretation.cohort_numbers import compute_cohort_numbers
+from deeprc.interpretation.cohort_numbers import (
+    compute_clone_overlaps,
+    compute_cohort_numbers,
+    map_by_clones,
+    map_by_kmers,
+)
+from tests.toys.repertoires import make_sequences, write_repertoires
 
 pytest.importorskip("matplotlib")
 
@@ -32,12 +32,9 @@ REPERTOIRES = {
 @pytest.fixture
 def cohort(tmp_path: Path) -> RepertoireDataset:
     """Three repertoires that share clones, and one without sequences."""
-    with ContainerWriter(tmp_path / "cohort.h5") as writer:
-        for name, junctions in REPERTOIRES.items():
-            genes = {"v_call": Categorical.encode(["TRBV9"] * len(junctions))}
-            writer.append(name, Sequences.encode(junctions).with_genes(genes))
-        writer.finish(pd.DataFrame({"status": ["ill", "ill", "well", "well"]}), source="a test")
-    return deeprc.open(tmp_path / "cohort.h5")
+    repertoires = [make_sequences(texts, v_call=["TRBV9"] * len(texts)) for texts in REPERTOIRES.values()]
+    status = ["ill", "ill", "well", "well"]
+    return write_repertoires(tmp_path / "cohort.h5", repertoires, {"status": status}, list(REPERTOIRES))
 
 
 def test_an_overlap_is_the_shared_clones_over_the_mean_size(cohort: RepertoireDataset) -> None:
@@ -66,11 +63,9 @@ def test_small_repertoires_do_not_decide_about_the_axes(cohort_factory: Callable
 
 def test_repertoires_that_do_not_differ_in_3_mers_are_at_the_origin(tmp_path: Path) -> None:
     """Such as sequences of one or two residues, which have no 3-mer."""
-    with ContainerWriter(tmp_path / "short.h5") as writer:
-        for name in "abcd":
-            writer.append(name, Sequences.encode(["CF", "C"]))
-        writer.finish(pd.DataFrame({"status": ["ill", "ill", "well", "well"]}), source="a test")
-    points, variance = map_by_kmers(deeprc.open(tmp_path / "short.h5"))
+    repertoires = [make_sequences(["CF", "C"])] * 4
+    cohort = write_repertoires(tmp_path / "short.h5", repertoires, {"status": ["ill", "ill", "well", "well"]})
+    points, variance = map_by_kmers(cohort)
     np.testing.assert_array_equal(points, np.zeros((4, 2)))
     np.testing.assert_array_equal(variance, [0, 0])
 

@@ -6,23 +6,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
 from deeprc.branches.composition import CompositionBranch
 from deeprc.branches.residues import ExpectedResidues, count_placed_residues, name_placed_residues
 from deeprc.datasets.alphabet import AMINO_ACIDS
-from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.container_writer import ContainerWriter
-from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.expansion import compute_expansion_scores
-from deeprc.datasets.sequences import Sequences
 from deeprc.interpretation.attributions import attribute
 from deeprc.interpretation.composition_residues import attribute_composition
 from deeprc.interpretation.residue_counts import residue_frequencies
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.training.model import Ensemble, TrainedModel
+from tests.toys.repertoires import make_sequences, write_repertoires
 from tests.toys.toy_branches import Clones, with_branches
 
 TARGETS = ("status=case", "age:regression")
@@ -103,12 +100,9 @@ def test_a_family_that_counts_once_divides_its_part(
     plain: TrainedModel, cohort: RepertoireDataset, tmp_path: Path
 ) -> None:
     """The first two sequences are a family of two among three families."""
-    sequences = Sequences.encode(["CARDYYGSSW", "CARDYYGSSF", "CAKWWWHHHW", "CTTPPPHHHNNNW"])
-    genes = {"v_call": Categorical.encode(["IGHV1-2"] * 4), "j_call": Categorical.encode(["IGHJ4"] * 4)}
-    with ContainerWriter(tmp_path / "families.h5") as writer:
-        writer.append("r0", sequences.with_genes(genes))
-        writer.finish(pd.DataFrame({"status": ["case"], "age": [50]}), source="a test")
-    dataset = open_dataset(tmp_path / "families.h5")
+    texts = ["CARDYYGSSW", "CARDYYGSSF", "CAKWWWHHHW", "CTTPPPHHHNNNW"]
+    sequences = make_sequences(texts, v_call=["IGHV1-2"] * 4, j_call=["IGHJ4"] * 4)
+    dataset = write_repertoires(tmp_path / "families.h5", [sequences], {"status": ["case"], "age": [50]})
     branches = [CompositionBranch(2, counts_families=of_families) for of_families in (False, True)]
     for branch in branches:
         branch.kmer_weights.copy_(torch.randn(branch.kmer_weights.shape, generator=torch.Generator().manual_seed(0)))
@@ -149,11 +143,8 @@ def test_attributions_contain_them(model: TrainedModel, plain: TrainedModel, coh
 
 def test_a_residue_at_a_position_has_its_whole_weight(plain: TrainedModel, tmp_path: Path) -> None:
     """Both sequences have the V gene A, which has a weight for L at 117; an average residue is L in a tenth."""
-    genes = {"v_call": Categorical.encode(["A", "A", "B"])}
-    with ContainerWriter(tmp_path / "residues.h5") as writer:
-        writer.append("r0", Sequences.encode(["CASLF", "CALSF", "CASLF"]).with_genes(genes))
-        writer.finish(pd.DataFrame({"status": ["case"], "age": [50]}), source="a test")
-    dataset = open_dataset(tmp_path / "residues.h5")
+    sequences = make_sequences(["CASLF", "CALSF", "CASLF"], v_call=["A", "A", "B"])
+    dataset = write_repertoires(tmp_path / "residues.h5", [sequences], {"status": ["case"], "age": [50]})
     branch = CompositionBranch(2, {"v_call": ["A"]}, reads_residues=True)
     at = name_placed_residues().index("L at 117")
     branch.get_buffer("residue_weights")[0, 0, at] = 4.0

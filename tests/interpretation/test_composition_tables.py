@@ -14,16 +14,14 @@ import pytest
 import torch
 
 from deeprc.branches.composition import CompositionBranch
-from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.container_writer import ContainerWriter
-from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import Sequences
+from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.report import write_report
 from deeprc.interpretation.report.composition_tables import make_composition_tables
 from deeprc.runs.composition_table import make_composition_table
 from deeprc.runs.run import Run
 from deeprc.training.model import Ensemble
 from tests.runs.test_composition_table import AGE, AT, SHEET, SITE, STATUS, V_GENES, gene_branch, make_model, write
+from tests.toys.repertoires import make_sequences, write_repertoires
 from tests.toys.toy_branches import Composition, with_branches
 
 needs_figures = pytest.mark.skipif(importlib.util.find_spec("logomaker") is None, reason="logomaker is missing")
@@ -109,14 +107,11 @@ def test_a_model_that_reads_no_features_has_no_table(cohort: RepertoireDataset) 
 
 def test_a_note_says_where_each_family_counts_once(tmp_path: Path) -> None:
     """The k-mers are counted in all sequences, because only the other branch, which has no genes, reads k-mers."""
-    sequences = Sequences.encode(["CASS", "CASS"])
-    with ContainerWriter(tmp_path / "f.h5") as writer:
-        for number in range(4):
-            genes = {"v_call": Categorical.encode(["A", "AB"[number % 2]]), "j_call": Categorical.encode(["J", "J"])}
-            own = sequences if number < 3 else Sequences.encode(["CASS", "WWWW"])
-            writer.append(f"r{number}", own.with_genes(genes))
-        writer.finish(SHEET, source="a test")
-    dataset = open_dataset(tmp_path / "f.h5")
+    texts = [["CASS", "CASS"]] * 3 + [["CASS", "WWWW"]]
+    repertoires = [
+        make_sequences(own, v_call=["A", "AB"[number % 2]], j_call=["J", "J"]) for number, own in enumerate(texts)
+    ]
+    dataset = write_repertoires(tmp_path / "f.h5", repertoires, SHEET)
     of_families, of_sequences = gene_branch(["A", "B"], [2.0, -2.0], counts_families=True), CompositionBranch(1)
     of_sequences.kmer_weights[0, AT["CASS"]] = 1.0
     models = [make_model((STATUS,), branch) for branch in (of_families, of_sequences)]

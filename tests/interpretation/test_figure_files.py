@@ -19,7 +19,6 @@ from deeprc.interpretation.figures import render_svg
 from deeprc.interpretation.figures.inline import _apply_page_theme, _make_id_prefix
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is missing")
-HREF = "{http://www.w3.org/1999/xlink}href"
 
 
 def predictions() -> pd.DataFrame:

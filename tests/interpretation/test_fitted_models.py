@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 from collections.abc import Callable
 from copy import copy, deepcopy
 from dataclasses import replace
@@ -14,7 +13,6 @@ import pandas as pd
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.numpy import save_file
 
 import deeprc
 from deeprc.datasets.dataset import RepertoireDataset
@@ -28,6 +26,7 @@ from deeprc.runs.fitted import FittedModel, set_labels
 from deeprc.training.estimator import DeepRCClassifier, DeepRCRegressor
 from deeprc.training.model import Ensemble
 from tests.toys.gene_repertoires import write_genes
+from tests.toys.saved_files import change_description
 
 pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
 
@@ -119,12 +118,11 @@ def test_an_estimator_of_a_version_without_digests(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     fitted.save(tmp_path / "new.safetensors")
-    with safe_open(tmp_path / "new.safetensors", framework="np") as file:
-        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-        body = json.loads(file.metadata()["deeprc"])
-    del body["values"]["train_digests_"], body["values"]["validation_digests_"]
-    save_file(arrays, tmp_path / "old.safetensors", {"deeprc": json.dumps(body)})
-    old = DeepRCClassifier.load(tmp_path / "old.safetensors")
+    without_digests = change_description(
+        tmp_path / "new.safetensors",
+        lambda body: [body["values"].pop(name) for name in ("train_digests_", "validation_digests_")],
+    )
+    old = DeepRCClassifier.load(without_digests)
     np.testing.assert_array_equal(old.decision_function(motif_cohort[:3]), fitted.decision_function(motif_cohort[:3]))
     deeprc.report(old, motif_cohort, output=tmp_path / "report.html", labels=status, target="status", top=10)
     assert "on 100 new repertoires, " in (tmp_path / "report.html").read_text()

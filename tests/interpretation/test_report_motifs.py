@@ -135,8 +135,8 @@ def test_sequences_with_known_antigens_are_explained_once(monkeypatch: pytest.Mo
         asked.append(len(index))
         return SimpleNamespace(residues=np.zeros((len(index), 5)))
 
-    monkeypatch.setattr("deeprc.interpretation.attributions.attribute", explain)
-    monkeypatch.setattr("deeprc.interpretation.motifs.find_all_motifs", lambda *_, **__: [[]])
+    monkeypatch.setattr("deeprc.interpretation.report.directions.attribute", explain)
+    monkeypatch.setattr("deeprc.interpretation.report.directions.find_all_motifs", lambda *_, **__: [[]])
     top = some_sequences(7)
     annotated, others = replace(top, table=top.table.assign(specificity_match="")), some_sequences(4)
     task = Task("status=case", "status", "binary", ("healthy", "case"))

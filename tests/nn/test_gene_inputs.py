@@ -26,8 +26,9 @@ from deeprc.nn.inference import Inference
 from deeprc.nn.motif_convolution import motif_convolution
 from deeprc.nn.sequence_sources import DeviceSource, MappedSource
 from deeprc.nn.sequence_tensors import DrawnRows
-from deeprc.training.augmentation import permute_residues, shuffle_negatives
+from deeprc.training.batches import permute_residues, shuffle_negatives
 from tests.conftest import random_sequences
+from tests.toys.repertoires import make_sequences, write_repertoires
 
 V_GENES = ("TRBV5-1", "", "TRBV20-1", "TRBV6-2,TRBV6-3")
 J_GENES = ("TRBJ1-1", "TRBJ2-7")
@@ -73,13 +74,8 @@ def test_the_names_are_those_that_occur(genes: RepertoireDataset) -> None:
 
 
 def test_a_name_of_other_repertoires_is_not_known(genes: RepertoireDataset, tmp_path: Path) -> None:
-    with ContainerWriter(tmp_path / "c.h5") as writer:
-        for number, gene in enumerate(("TRBV9", "TRBV2", "TRBV30")):
-            residues, offsets = encode_many(["CASSF", "CASF"])
-            calls = Categorical(np.zeros(2, np.uint16), (gene,))
-            writer.append(f"r{number}", Sequences(residues, offsets, np.ones(2, np.uint32), v_call=calls))
-        writer.finish(pd.DataFrame({"status": list("aba")}), source="a test")
-    cohort = open_dataset(tmp_path / "c.h5")
+    repertoires = [make_sequences(["CASSF", "CASF"], v_call=[gene] * 2) for gene in ("TRBV9", "TRBV2", "TRBV30")]
+    cohort = write_repertoires(tmp_path / "c.h5", repertoires, {"status": list("aba")})
     assert GeneNames.of(cohort[[2, 0]]) == GeneNames(("TRBV30", "TRBV9"), ())
     assert GeneNames.of(cohort[:0]) == GeneNames((), ())
     assert Collator(cohort, "none", gene_names=GeneNames.of(cohort[[2, 0]])).take(1, slice(None)).genes.tolist() == [

@@ -25,7 +25,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.auc_intervals import compute_auc_interval
 from deeprc.power import LearningCurve, PlannedStudy, PowerOptions, measure_learning_curve
 from deeprc.power.extrapolation import PowerLaw
-from deeprc.power.figure import draw_learning_curve_figure
+from deeprc.power.files import draw_learning_curve_figure
 from deeprc.power.learning_curve import (
     _count_smallest_class,
     _make_curve,

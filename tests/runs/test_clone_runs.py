@@ -19,7 +19,7 @@ from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.report.branch_tables import make_clone_tables
 from deeprc.runs.experiment import train_run
-from deeprc.runs.learned_text import _describe_clones
+from deeprc.runs.learned_tables import _describe_clones
 from deeprc.runs.run import Run, load_run
 from tests.toys.clone_cohorts import N_ASSOCIATED, draw_groups, draw_repertoires, write_repertoires
 

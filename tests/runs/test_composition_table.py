@@ -16,12 +16,9 @@ from deeprc.branches.composition import CompositionBranch
 from deeprc.branches.composition_fit import fit_composition
 from deeprc.branches.residues import ExpectedResidues, count_placed_residues, name_placed_residues
 from deeprc.config import load_config
-from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.expansion import compute_expansion_scores
 from deeprc.datasets.kmers import list_kmers
-from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.evaluation.stored_tables import read_composition
 from deeprc.nn.branches import Branch
@@ -31,6 +28,7 @@ from deeprc.tasks import Task
 from deeprc.training.building import build_network
 from deeprc.training.model import Ensemble, TrainedModel
 from tests.conftest import random_sequences
+from tests.toys.repertoires import make_sequences, write_repertoires
 from tests.toys.toy_branches import Composition, with_branches
 
 STATUS = Task("status=ill", "status", "binary", ("well", "ill"))
@@ -51,16 +49,11 @@ def write(
     counts: list[list[int]] | None = None,
 ) -> RepertoireDataset:
     """Write repertoires, with V genes and counts if they are given."""
-    with ContainerWriter(path) as writer:
-        for number, junctions in enumerate(repertoires):
-            sequences = Sequences.encode(junctions)
-            if counts is not None:
-                sequences = Sequences(sequences.residues, sequences.offsets, np.array(counts[number], np.uint32))
-            if v is not None:
-                sequences = sequences.with_genes({"v_call": Categorical.encode(v[number])})
-            writer.append(f"r{number}", sequences)
-        writer.finish(sheet, source="a test")
-    return open_dataset(path)
+    sequences = [
+        make_sequences(junctions, counts and counts[number], v_call=v and v[number])
+        for number, junctions in enumerate(repertoires)
+    ]
+    return write_repertoires(path, sequences, sheet)
 
 
 def make_model(tasks: tuple[Task, ...], *branches: Branch, gain: float = 1.0) -> TrainedModel:
@@ -212,11 +205,8 @@ def test_residues_by_hand(tmp_path: Path) -> None:
 def test_pairs_of_genes_by_hand(tmp_path: Path) -> None:
     """Both genes are in half of each repertoire: A and J are in 2/4, 1/4, 1/4 and 1/4 of the sequences together."""
     v, j = [["A", "A", "B", "B"]] * 4, [["J", "J", "K", "K"], *[["J", "K", "J", "K"]] * 3]
-    with ContainerWriter(tmp_path / "p.h5") as writer:
-        for number, genes in enumerate(zip(v, j, strict=True)):
-            calls = {field: Categorical.encode(names) for field, names in zip(("v_call", "j_call"), genes, strict=True)}
-            writer.append(f"r{number}", Sequences.encode(["CASSF"] * 4).with_genes(calls))
-        writer.finish(SHEET, source="a test")
+    repertoires = [make_sequences(["CASSF"] * 4, v_call=own_v, j_call=own_j) for own_v, own_j in zip(v, j, strict=True)]
+    write_repertoires(tmp_path / "p.h5", repertoires, SHEET)
     branch = CompositionBranch(1, {"v_call": ["A"], "j_call": ["J", "K"]}, reads_gene_pairs=True)
     branch.get_buffer("gene_pair_weights")[0, 0, 0] = 4.0
     table = make_composition_table(make_model((STATUS,), branch), open_dataset(tmp_path / "p.h5"))
@@ -267,14 +257,9 @@ def test_without_v_genes_no_residue_is_in_one(tmp_path: Path) -> None:
 def families(tmp_path: Path) -> RepertoireDataset:
     """Four repertoires, each with a family of two of gene A, and one or no sequence of gene B and its k-mer."""
     related, other = ["CARDYYGSSW", "CARDYYGSSF"], ["CAKWWWHHHW"]
-    with ContainerWriter(tmp_path / "f.h5") as writer:
-        for number in range(4):
-            junctions = related + (other if number < 2 else [])
-            calls = {"v_call": Categorical.encode(["A", "A", "B"][: len(junctions)])}
-            calls["j_call"] = Categorical.encode(["J"] * len(junctions))
-            writer.append(f"r{number}", Sequences.encode(junctions).with_genes(calls))
-        writer.finish(SHEET, source="a test")
-    return open_dataset(tmp_path / "f.h5")
+    texts = [related + other] * 2 + [related] * 2
+    repertoires = [make_sequences(own, v_call=["A", "A", "B"][: len(own)], j_call=["J"] * len(own)) for own in texts]
+    return write_repertoires(tmp_path / "f.h5", repertoires, SHEET)
 
 
 def test_means_of_families_by_hand(families: RepertoireDataset) -> None:

@@ -13,13 +13,10 @@ from torch import Tensor
 
 import deeprc
 from deeprc.config import TrainingConfig, load_config
-from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.container_file import update_checksum
-from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.known_repertoires import identify_repertoire
 from deeprc.datasets.relabelling import relabel
-from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import Split, SplitOptions
 from deeprc.interpretation.attention import attention_table, compute_attention
@@ -32,6 +29,7 @@ from deeprc.runs.several_runs import RunOptions, RunPlan, train_runs
 from deeprc.training import motif_start
 from deeprc.training.state import TrainingState
 from tests.conftest import Killed, killing
+from tests.toys.repertoires import make_sequences, write_repertoires
 
 SETTINGS = ["n_updates=30", "evaluate_every=10", "n_kernels=8", "kernel_size=4", "n_sequences=40", "n_heads=2"]
 SMALL = load_config("deeprc", [*SETTINGS, "composition=false", "clones=false"])  # `test_branch_runs.py` has branches
@@ -215,13 +213,8 @@ def test_straddling_subjects_are_warned_of(
 
 
 def test_hidden_singletons_are_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    metadata = pd.DataFrame({"status": ["a", "b"] * 6})
-    with ContainerWriter(tmp_path / "c.h5") as writer:
-        for number in range(12):
-            residues, offsets = encode_many(["CASSF", "CATTF", "CAWWF"])
-            counts = np.array([1, 1, 2], np.uint32)
-            writer.append(f"r{number}", Sequences(residues, offsets, counts))
-        writer.finish(metadata, source="a test")
+    sequences = make_sequences(["CASSF", "CATTF", "CAWWF"], [1, 1, 2])
+    write_repertoires(tmp_path / "c.h5", [sequences] * 12, {"status": ["a", "b"] * 6})
     config = load_config("paper", ["n_updates=1"])
     with caplog.at_level(logging.WARNING):
         train_run(tmp_path / "c.h5", tmp_path / "run", targets="status", config=config, split=SplitOptions(folds=3))

@@ -13,8 +13,7 @@ import yaml
 
 from deeprc.config import load_config
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.container_writer import ContainerWriter
-from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.known_repertoires import identify_repertoires
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import SplitOptions
@@ -25,6 +24,7 @@ from deeprc.runs.run import Run, load_run
 from deeprc.training.checkpoint import load_tensors, save_tensors
 from tests.conftest import Killed, killing
 from tests.toys.gene_repertoires import write_genes
+from tests.toys.repertoires import write_repertoires
 
 SMALL = load_config(
     "deeprc",
@@ -46,14 +46,12 @@ def rewritten(dataset: RepertoireDataset, path: Path, *, new_names: dict[str, st
     assert known is not None
     names = [(new_names or {}).get(name, name) for name in known.vocabulary]
     vocabulary = ("TRBV99", *sorted(set(names), reverse=True))
-    with ContainerWriter(path) as writer:
-        for repertoire in dataset:
-            new_codes = np.array([vocabulary.index(name) for name in names], np.uint16)
-            genes = Categorical(new_codes[repertoire.genes["v_call"].codes], vocabulary)
-            table = replace(repertoire.sequences, v_call=genes)
-            writer.append(repertoire.repertoire_id, table)
-        writer.finish(dataset.metadata, source="a test")
-    return open_dataset(path)
+    new_codes = np.array([vocabulary.index(name) for name in names], np.uint16)
+    repertoires = [
+        replace(each.sequences, v_call=Categorical(new_codes[each.genes["v_call"].codes], vocabulary))
+        for each in dataset
+    ]
+    return write_repertoires(path, repertoires, dataset.metadata, dataset.repertoire_ids)
 
 
 def train(dataset: RepertoireDataset, folder: Path, **options: object) -> Run:
@@ -97,11 +95,8 @@ def test_genes_are_told_by_their_names(run: Run, cohort: RepertoireDataset, tmp_
 def test_a_cohort_without_genes_is_refused_before_anything_is_written(
     run: Run, cohort: RepertoireDataset, tmp_path: Path
 ) -> None:
-    with ContainerWriter(tmp_path / "none.h5") as writer:
-        for each in cohort:
-            writer.append(each.repertoire_id, each.sequences.with_genes({}))
-        writer.finish(cohort.metadata, source="a test")
-    without = open_dataset(tmp_path / "none.h5")
+    repertoires = [each.sequences.with_genes({}) for each in cohort]
+    without = write_repertoires(tmp_path / "none.h5", repertoires, cohort.metadata, cohort.repertoire_ids)
     with pytest.raises(InputError, match=r"gene_units: .*none.h5 has no v_call and no j_call"):
         run.predict(without)
     with pytest.raises(InputError, match=r"gene_units: .*none.h5 has no v_call and no j_call"):

@@ -14,8 +14,7 @@ from deeprc.runs.control_comparison import ControlComparison
 from deeprc.runs.controls import _find_problem
 from deeprc.runs.cross_cautions import find_cautions_of_runs
 from deeprc.runs.performance import Contrast, Performance
-from deeprc.runs.run_cautions import find_control_cautions, find_run_cautions
-from deeprc.runs.split_cautions import find_one_class_cautions
+from deeprc.runs.run_cautions import find_control_cautions, find_one_class_cautions, find_run_cautions
 
 FEW = np.tile([0.0, 1.0], 3)
 

@@ -20,10 +20,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from deeprc.config import load_config
-from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.relabelling import relabel
-from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import SplitOptions
 from deeprc.jobs import Workers
@@ -33,6 +31,7 @@ from deeprc.runs.file_digests import find_foreign_files
 from deeprc.runs.several_runs import RunOptions, RunPlan, plan_left_out, plan_validations, train_runs
 from deeprc.training.state import TrainingState
 from tests.conftest import Killed
+from tests.toys.repertoires import make_sequences, write_repertoires
 
 pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
 
@@ -367,10 +366,7 @@ def test_a_cluster_that_loses_a_worker_trains_the_same(
 
 
 def test_a_cohort_without_sequences_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with ContainerWriter(tmp_path / "empty.h5") as writer:
-        for number in range(40):
-            writer.append(f"r{number}", Sequences.counted_once(np.zeros(0, np.uint8), np.zeros(1, np.int64)))
-        writer.finish(pd.DataFrame({"y": ["no", "yes"] * 20}), source="a test")
+    write_repertoires(tmp_path / "empty.h5", [make_sequences([])] * 40, {"y": ["no", "yes"] * 20})
     config, message = (
         load_config("deeprc", ["n_updates=2"]),
         r"empty\.h5: expected repertoires with sequences, found \d+",

@@ -15,9 +15,7 @@ import torch
 from deeprc.cli import main
 from deeprc.config import load_config
 from deeprc.datasets.container_file import update_checksum
-from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import SplitOptions
 from deeprc.interpretation.attention import iterate_attention
@@ -32,6 +30,7 @@ from deeprc.runs.pack import pack_run
 from deeprc.runs.shares import CohortShare, DividedCohort
 from tests.datasets.test_hostile_containers import as_version_1
 from tests.toys.dying_workers import kill_a_worker_that_computes
+from tests.toys.repertoires import make_sequences, write_repertoires
 
 pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
 
@@ -177,11 +176,7 @@ def test_a_share_that_fails_leaves_no_table(
 
 
 def test_empty_repertoires_are_one_share(ensemble: RunEnsemble, tmp_path: Path) -> None:
-    with ContainerWriter(tmp_path / "empty.h5") as writer:
-        for number in range(40):
-            writer.append(f"e{number}", Sequences.encode([]))
-        writer.finish(pd.DataFrame({"status": ["case"] * 40}), source="")
-    dataset = open_dataset(tmp_path / "empty.h5")
+    dataset = write_repertoires(tmp_path / "empty.h5", [make_sequences([])] * 40, {"status": ["case"] * 40})
     assert [len(part) for part in shares._divide_into_shares(dataset)] == [40]
 
 

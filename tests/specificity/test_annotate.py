@@ -10,17 +10,16 @@ import pandas as pd
 import pytest
 from scipy.stats import binom
 
-from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.emerson2017 import read_associated_sequences
 from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.preprocessing import preprocess
-from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation import SimulatedDataset, load_recipe
 from deeprc.errors import InputError
 from deeprc.specificity import annotate_sequences, read_database
 from deeprc.specificity.annotate import compute_upper_tail
 from deeprc.specificity.background import Strata, classify_publicity, draw_clone_background, estimate_match_rates
+from tests.toys.repertoires import make_sequences, write_repertoires
 
 DATABASE = pd.DataFrame(
     [
@@ -127,13 +126,11 @@ def public(tmp_path_factory: pytest.TempPathFactory) -> tuple[RepertoireDataset,
 
     clones = draw(600)
     path = tmp_path_factory.mktemp("public") / "cohort.h5"
-    with ContainerWriter(path) as writer:
-        carriers = [rng.choice(12, 4, replace=False) for _ in clones]
-        for i in range(12):
-            own = [clone for clone, who in zip(clones, carriers, strict=True) if i in who]
-            writer.append(f"r{i}", Sequences.encode([*own, *draw(500)]))
-        writer.finish(pd.DataFrame({"status": ["a", "b"] * 6}), source="a test")
-    return open_dataset(path), clones
+    carriers, repertoires = [rng.choice(12, 4, replace=False) for _ in clones], []
+    for i in range(12):
+        own = [clone for clone, who in zip(clones, carriers, strict=True) if i in who]
+        repertoires.append(make_sequences([*own, *draw(500)]))
+    return write_repertoires(path, repertoires, {"status": ["a", "b"] * 6}), clones
 
 
 def test_public_clones_are_compared_with_public_clones(public: tuple[RepertoireDataset, list[str]]) -> None:

@@ -18,11 +18,8 @@ from deeprc.baselines.logistic import LogisticRegression
 from deeprc.benchmarking.jobs import Job, run_job
 from deeprc.benchmarking.methods import Method
 from deeprc.benchmarking.registry import METHODS
-from deeprc.datasets.alphabet import encode_many
-from deeprc.datasets.container_writer import ContainerWriter
-from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.known_repertoires import identify_repertoires
-from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier
 from deeprc.evaluation.splits import Split
@@ -31,6 +28,8 @@ from deeprc.stacking.cohort import fit_stack, list_prediction_columns, predict_w
 from deeprc.stacking.members import TrainingFolds, fit_member, score_with
 from deeprc.tasks import Task
 from deeprc.training.estimator import DeepRCClassifier
+from tests.toys.repertoires import make_sequences, write_repertoires
+from tests.toys.saved_files import change_description
 
 QUICK = {"n_updates": 10, "evaluate_every": 5, "n_kernels": 8, "kernel_size": 4, "n_sequences": 50}
 LIGHT = {**QUICK, "composition": False, "clones": False}  # where the network need not be good
@@ -221,29 +220,23 @@ def test_a_file_of_an_earlier_version_names_no_training_repertoires(
     ],
 )
 def test_a_damaged_file_is_refused(stack: Stack, tmp_path: Path, change: dict[str, object], message: str) -> None:
-    path = tmp_path / "stack.safetensors"
-    stack.save(path)
-    with safe_open(path, framework="np") as file:
-        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-        body = json.loads(file.metadata()["deeprc"])
-    body["values"]["members_"]["value"][1] |= change
-    save_file(arrays, path, {"deeprc": json.dumps(body)})
+    stack.save(tmp_path / "stack.safetensors")
+    changed = change_description(
+        tmp_path / "stack.safetensors", lambda body: body["values"]["members_"]["value"][1].update(change)
+    )
     with pytest.raises(InputError, match=message):
-        Stack.load(path)
+        Stack.load(changed)
 
 
 @pytest.mark.parametrize("name", ["target_", "positive_class_"])
 @pytest.mark.parametrize("value", [7, ["a"], {"a": 1}, None, "a\x1b[0m"])
 def test_a_damaged_name_of_the_target_is_refused(stack: Stack, tmp_path: Path, name: str, value: object) -> None:
-    path = tmp_path / "stack.safetensors"
-    stack.save(path)
-    with safe_open(path, framework="np") as file:
-        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-        body = json.loads(file.metadata()["deeprc"])
-    body["values"][name] = {"value": value}
-    save_file(arrays, path, {"deeprc": json.dumps(body)})
+    stack.save(tmp_path / "stack.safetensors")
+    changed = change_description(
+        tmp_path / "stack.safetensors", lambda body: body["values"].update({name: {"value": value}})
+    )
     with pytest.raises(InputError, match=f"is damaged: {name}: expected text"):
-        Stack.load(path)
+        Stack.load(changed)
 
 
 @pytest.mark.parametrize(
@@ -298,13 +291,11 @@ def test_a_file_does_not_depend_on_the_device_or_a_configuration_file(
 
 def test_a_member_that_the_cohort_does_not_allow_is_left_out(tmp_path: Path) -> None:
     """Without V genes there is no usage of V genes."""
-    with ContainerWriter(tmp_path / "plain.h5") as writer:
-        for number in range(12):
-            junctions = ["CASSLGETQYF", "CASRPDRNTEAFF", "CAWSVGQETQYF" if number % 2 else "CSARDNEQFF"]
-            residues, offsets = encode_many(junctions)
-            writer.append(f"r{number}", Sequences(residues, offsets, np.full(3, 1 + number, np.uint32)))
-        writer.finish(pd.DataFrame({"status": ["a", "b"] * 6}), source="a test")
-    plain = open_dataset(tmp_path / "plain.h5")
+    repertoires = []
+    for number in range(12):
+        junctions = ["CASSLGETQYF", "CASRPDRNTEAFF", "CAWSVGQETQYF" if number % 2 else "CSARDNEQFF"]
+        repertoires.append(make_sequences(junctions, [1 + number] * 3))
+    plain = write_repertoires(tmp_path / "plain.h5", repertoires, {"status": ["a", "b"] * 6})
     model = Stack(members=["v-gene-usage", "logistic"], n_folds=2).fit(plain, labels(plain))
     assert model.member_names_.tolist() == ["logistic"]
     with pytest.raises(InputError, match="none of the members v-gene-usage can be fitted to it"):

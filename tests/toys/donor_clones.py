@@ -7,30 +7,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.container_writer import ContainerWriter
-from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import Sequences
+from deeprc.datasets.dataset import RepertoireDataset
 from tests.conftest import random_sequences
+from tests.toys.clone_cohorts import Clone, write_repertoires
 
-Clone = tuple[str, str, str]
 N_DONORS = 40
 SIGNAL: Clone = ("CASSWWHWF", "TRBV7-9", "TRBJ2-1")
 NEIGHBOUR: Clone = ("CASSWYHWF", "TRBV7-2", "TRBJ2-7")  # one substitution, another gene of the family
 STRANGER: Clone = ("CASSWYHWF", "TRBV9", "TRBJ2-1")  # one substitution, another family
 TWIN: Clone = ("CASSWWHWF", "TRBV7-9", "TRBJ1-1")  # another J gene
 COMMON: Clone = ("CASSAAAAF", "TRBV9", "TRBJ2-1")
-
-
-def write(path: Path, repertoires: list[list[Clone]], metadata: pd.DataFrame) -> RepertoireDataset:
-    with ContainerWriter(path) as writer:
-        for number, clones in enumerate(repertoires):
-            genes = {
-                name: Categorical.encode([each[at] for each in clones]) for at, name in ((1, "v_call"), (2, "j_call"))
-            }
-            writer.append(f"r{number}", Sequences.encode([each[0] for each in clones]).with_genes(genes))
-        writer.finish(metadata, source="a test")
-    return open_dataset(path)
 
 
 def private(rng: np.random.Generator, n: int = 5) -> list[Clone]:
@@ -64,4 +50,4 @@ def write_donor_cohort(path: Path) -> RepertoireDataset:
     subject = [*np.repeat(np.arange(N_DONORS), 2), 40, 41, 41, 42, 42]
     sex = ["f" if donor % 4 < 2 else "m" for donor in subject]
     sheet = pd.DataFrame({"status": status, "subject": [f"s{each}" for each in subject], "sex": sex})
-    return write(path, repertoires, sheet)
+    return write_repertoires(path, repertoires, metadata=sheet)

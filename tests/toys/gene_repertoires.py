@@ -5,24 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
-
-from deeprc.datasets.alphabet import encode_many
-from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.container_writer import ContainerWriter
-from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import Sequences
+from deeprc.datasets.dataset import RepertoireDataset
+from tests.toys.repertoires import make_sequences, write_repertoires
 
 
 def write_genes(
     path: Path, junctions: Sequence[Sequence[str]], genes: Sequence[Sequence[str]] | None
 ) -> RepertoireDataset:
     """Write repertoires with these V genes, or without any; every sequence was seen once."""
-    with ContainerWriter(path) as writer:
-        for number, each in enumerate(junctions):
-            residues, offsets = encode_many(each)
-            calls = {} if genes is None else {"v_call": Categorical.encode(genes[number])}
-            writer.append(f"rep.{number}", Sequences(residues, offsets, np.ones(len(each), np.uint32), **calls))
-        writer.finish(pd.DataFrame({"status": ["ab"[number % 2] for number in range(len(junctions))]}), source="a test")
-    return open_dataset(path)
+    repertoires = [
+        make_sequences(own, v_call=None if genes is None else genes[number]) for number, own in enumerate(junctions)
+    ]
+    n = len(junctions)
+    status, ids = ["ab"[number % 2] for number in range(n)], [f"rep.{number}" for number in range(n)]
+    return write_repertoires(path, repertoires, {"status": status}, ids)

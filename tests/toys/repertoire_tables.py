@@ -18,6 +18,13 @@ def read_repertoire(path: str | os.PathLike[str], *, reader: Reader | None = Non
     return to_frame(read_rows(header, match_reader(header, reader).layout))
 
 
+def read_with_format(path: Path) -> tuple[str, RawRows]:
+    """Return the name of the format by which a file is recognised, and its rows."""
+    header = read_header(path)
+    reader, layout, _ = match_reader(header)
+    return reader.name, read_rows(header, layout)
+
+
 def to_frame(rows: RawRows) -> pd.DataFrame:
     """Return rows as a table.
 

@@ -3,7 +3,7 @@ import torch
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn import Collator, RepertoireBatch
-from deeprc.training.augmentation import permute_residues, shuffle_negatives
+from deeprc.training.batches import permute_residues, shuffle_negatives
 
 
 def residues_of(batch: RepertoireBatch, n: int) -> list[int]:

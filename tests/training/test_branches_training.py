@@ -42,6 +42,7 @@ from deeprc.training.trainer import Trainer
 from deeprc.training.validation import Evaluator
 from tests.conftest import Killed, killing
 from tests.nn.share_branch import ShareBranch
+from tests.toys.trainings import assert_same_weights, encode_status, interrupt
 
 CPU = torch.device("cpu")
 TASKS = (Task("status", "status", "binary", ("healthy", "case")),)
@@ -52,12 +53,8 @@ def config(**training: object) -> Config:
     return Config(NetworkConfig(n_kernels=8, kernel_size=4), TrainingConfig(**{**settings, **training}))  # type: ignore[arg-type]
 
 
-def label(dataset: RepertoireDataset) -> NDArray[np.float64]:
-    return (dataset.metadata["status"] == "case").to_numpy(np.float64)[:, None]
-
-
 def make(dataset: RepertoireDataset, settings: Config, checkpoint: Path | None = None) -> Trainer:
-    repertoires = LabelledRepertoires(dataset, label(dataset), np.arange(len(dataset)) // 2)
+    repertoires = LabelledRepertoires(dataset, encode_status(dataset), np.arange(len(dataset)) // 2)
     parts = repertoires.take(np.arange(24)), repertoires.take(np.arange(24, len(dataset)))
     return Trainer(settings, TASKS, *parts, seed=0, device=CPU, checkpoint=checkpoint)
 
@@ -118,7 +115,7 @@ def test_branches_of_an_estimator_do_not_learn_from_a_given_validation_set(
     cohort: RepertoireDataset, seen: list[TrainingCohort]
 ) -> None:
     settings = {"n_updates": 4, "evaluate_every": 4, "n_kernels": 8, "n_sequences": 50, "seeded_start": 0.0}
-    model, label_of = DeepRCClassifier(overrides=settings, device="cpu"), label(cohort)[:, 0]
+    model, label_of = DeepRCClassifier(overrides=settings, device="cpu"), encode_status(cohort)[:, 0]
     model.fit(cohort[:20], label_of[:20], X_validation=cohort[20:], y_validation=label_of[20:])
     model.fit(cohort[:20], label_of[:20], groups=np.arange(20) // 2)
     given, own = seen
@@ -160,15 +157,15 @@ def test_beside_a_motif_the_start_is_a_regression_on_motif_and_branch_alike(coho
     network = build_network(config(), TASKS, seed=0, device=CPU)
     network.attach_branches([ShareBranch("W", [0.5])], identify_repertoires(cohort))
     assert network.branches is not None
-    scores = 5 * (label(cohort) + np.random.default_rng(0).normal(size=label(cohort).shape))
+    scores = 5 * (encode_status(cohort) + np.random.default_rng(0).normal(size=encode_status(cohort).shape))
     network.branches.store_known_scores(cohort, scores[:, None])
     inference = Inference(network, Collator(cohort, "none", branches=BranchScores(network.branches, cohort)))
-    start_network(inference, [EnrichedMotif((0, 2), 0, 0.9, 0.001)], label(cohort), TASKS)
+    start_network(inference, [EnrichedMotif((0, 2), 0, 0.9, 0.001)], encode_status(cohort), TASKS)
     network.eval()
     motif = torch.stack([pooled.detach() for pooled in inference.iterate_pooled()]).flatten(1)[:, :1].numpy()
     columns = np.concatenate([motif, scores], axis=1)
     z = (columns - columns.mean(axis=0)) / columns.std(axis=0)
-    expected = LogisticRegression(C=0.5, tol=1e-8).fit(z, label(cohort)[:, 0]).decision_function(z)
+    expected = LogisticRegression(C=0.5, tol=1e-8).fit(z, encode_status(cohort)[:, 0]).decision_function(z)
     np.testing.assert_allclose(inference.compute_outputs()[:, 0].numpy(), expected, atol=2e-3)
 
 
@@ -180,11 +177,11 @@ def test_without_a_pull_the_start_is_logistic_regression(
     network.attach_branches([ShareBranch("W", [0.5])], identify_repertoires(cohort))
     assert network.branches is not None
     rng = np.random.default_rng(0)
-    scores = (label(cohort) + rng.normal(size=label(cohort).shape))[:, None]
+    scores = (encode_status(cohort) + rng.normal(size=encode_status(cohort).shape))[:, None]
     network.branches.store_known_scores(cohort, scores)
     collator = Collator(cohort, "none", branches=BranchScores(network.branches, cohort))
-    start_network(Inference(network, collator), [], label(cohort), TASKS)
-    expected = LogisticRegression(C=np.inf, tol=1e-10).fit(scores[:, 0], label(cohort)[:, 0])
+    start_network(Inference(network, collator), [], encode_status(cohort), TASKS)
+    expected = LogisticRegression(C=np.inf, tol=1e-10).fit(scores[:, 0], encode_status(cohort)[:, 0])
     assert float(network.branches.gains.detach()) == pytest.approx(expected.coef_.item(), rel=1e-4)  # type: ignore[union-attr]
     assert float(network.output_network[-1].bias.detach()) == pytest.approx(expected.intercept_.item(), rel=1e-3)
 
@@ -208,14 +205,11 @@ def test_a_resumed_training_has_the_same_branches(
     whole = make(cohort, settings)
     whole.fit()
     path = tmp_path / "checkpoint" / "last.safetensors"
-    with pytest.raises(Killed):
-        make(cohort, settings, path).fit(killing(update))
-    resumed = make(cohort, settings, path)
+    resumed = interrupt(lambda: make(cohort, settings, path), update)
     resumed.fit()
     assert len(seen) == 2  # not learned a third time
     assert resumed.state.history[-1]["validation_loss"] == whole.state.history[-1]["validation_loss"]
-    for name, tensor in whole.network.state_dict().items():
-        assert torch.equal(resumed.network.state_dict()[name], tensor), name
+    assert_same_weights(whole.network, resumed.network)
 
 
 def test_a_checkpoint_whose_weights_have_other_branches_is_refused(
@@ -272,7 +266,7 @@ def test_a_file_with_a_wrong_branch_is_refused_in_a_line(
 
 def test_an_estimator_saves_its_branches(cohort: RepertoireDataset, seen: list[TrainingCohort], tmp_path: Path) -> None:
     settings = {"n_updates": 8, "evaluate_every": 4, "n_kernels": 8, "n_sequences": 50, "seeded_start": 0.0}
-    model = DeepRCClassifier(overrides=settings, device="cpu").fit(cohort, label(cohort)[:, 0])
+    model = DeepRCClassifier(overrides=settings, device="cpu").fit(cohort, encode_status(cohort)[:, 0])
     model.save(tmp_path / "model.npz")
     again = DeepRCClassifier.load(tmp_path / "model.npz")
     np.testing.assert_array_equal(again.decision_function(cohort), model.decision_function(cohort))
@@ -313,15 +307,14 @@ def test_model_files_of_earlier_versions_are_read(
     resumed, whole = make(cohort, config(), tmp_path / "last.safetensors"), make(cohort, config())
     for each in (resumed, whole):
         each.fit()
-    for name, tensor in whole.network.state_dict().items():
-        assert torch.equal(resumed.network.state_dict()[name], tensor), name
+    assert_same_weights(whole.network, resumed.network)
 
 
 def test_estimators_of_earlier_versions_are_read(
     cohort: RepertoireDataset, seen: list[TrainingCohort], tmp_path: Path
 ) -> None:
     settings = {"n_updates": 4, "evaluate_every": 4, "n_kernels": 8, "n_sequences": 50, "seeded_start": 0.0}
-    model = DeepRCClassifier(overrides=settings, device="cpu").fit(cohort, label(cohort)[:, 0])
+    model = DeepRCClassifier(overrides=settings, device="cpu").fit(cohort, encode_status(cohort)[:, 0])
     model.save(tmp_path / "model.safetensors")
     written = (tmp_path / "model.safetensors").read_bytes()
     assert written.count(b"branches") > 3

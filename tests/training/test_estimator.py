@@ -9,13 +9,13 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
 
 from deeprc import DeepRCClassifier
-from deeprc.datasets.container_writer import ContainerWriter
-from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import Sequences
 from deeprc.training import estimator as estimator_module
 from deeprc.training.estimator import DeepRCRegressor
 from deeprc.training.labelled_repertoires import LabelledRepertoires
 from tests.conftest import Killed
+from tests.toys.repertoires import write_repertoires
 
 OVERRIDES = {"n_updates": 60, "evaluate_every": 20, "n_kernels": 8, "kernel_size": 4, "learning_rate": 0.005,
              "composition": False, "clones": False, "seeded_start": 0.0}  # fmt: skip
@@ -110,12 +110,9 @@ def test_labels_that_cannot_be_used(cohort: RepertoireDataset, y: list[object], 
 
 def test_log_counts_of_ones_hide_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     rng = np.random.default_rng(0)
-    with ContainerWriter(tmp_path / "ones.h5") as writer:
-        for number in range(12):
-            residues = rng.integers(0, 20, 200).astype(np.uint8)
-            writer.append(f"r{number}", Sequences.counted_once(residues, 10 * np.arange(21)))
-        writer.finish(pd.DataFrame({"y": np.arange(12) % 2}), source="a test")
-    cohort = open_dataset(tmp_path / "ones.h5")
+    residues = rng.integers(0, 20, (12, 200)).astype(np.uint8)
+    repertoires = [Sequences.counted_once(own, 10 * np.arange(21)) for own in residues]
+    cohort = write_repertoires(tmp_path / "ones.h5", repertoires, {"y": np.arange(12) % 2})
     changes = {"n_updates": 2, "evaluate_every": 1, "n_sequences": 10, "abundance": "log"}
     model = DeepRCClassifier(overrides=changes).fit(cohort, cohort.metadata["y"])
     assert model.model_.config.network.abundance == "none"

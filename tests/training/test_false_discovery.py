@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from deeprc.permutations import permute_labels
-from deeprc.training.false_discovery import N_DISCOVERY_PERMUTATIONS, FalseDiscoveryTest
+from deeprc.training.permutation_tests import N_DISCOVERY_PERMUTATIONS, FalseDiscoveryTest
 from tests.training.test_motif_search import Floats
 
 ALTERNATING = np.arange(60) % 2.0

@@ -5,19 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
-from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from deeprc import DeepRCClassifier
 from deeprc.config import Config, load_config
-from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.container_writer import ContainerWriter
-from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import Sequences
+from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.nn.genes import GeneNames
 from deeprc.nn.inference import Inference
@@ -25,7 +20,9 @@ from deeprc.tasks import Task
 from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.trainer import Trainer
-from tests.conftest import Killed, killing, random_sequences
+from tests.conftest import random_sequences
+from tests.toys.repertoires import make_sequences, write_repertoires
+from tests.toys.trainings import assert_same_weights, encode_status, interrupt
 
 CPU = torch.device("cpu")
 TASKS = [Task("status", "status", "binary", ("healthy", "case"))]
@@ -41,24 +38,17 @@ def write(path: Path, n: int, *, test_genes: tuple[str, ...] = GENES, seed: int 
     """
     rng = np.random.default_rng(seed)
     vocabulary = tuple(dict.fromkeys((*test_genes, *GENES)))
-    with ContainerWriter(path) as writer:
-        for number in range(n):
-            own = test_genes if number >= n - N_TEST else GENES
-            codes = rng.permutation(np.arange(N_SEQUENCES) % len(GENES))
-            sequences = random_sequences(rng, N_SEQUENCES)
-            chosen = np.flatnonzero((codes == OF_CASES) == bool(number % 2))
-            for at in rng.choice(chosen, N_CARRIERS, replace=False).tolist():
-                sequences[at] = sequences[at][:2] + "WWHW" + sequences[at][2:]
-            residues, offsets = encode_many(sequences)
-            calls = Categorical(np.array([vocabulary.index(own[code]) for code in codes], np.uint16), vocabulary)
-            counts = np.ones(N_SEQUENCES, np.uint32)
-            writer.append(f"r{number}", Sequences(residues, offsets, counts, v_call=calls))
-        writer.finish(pd.DataFrame({"status": np.array(["healthy", "case"])[np.arange(n) % 2]}), source="a test")
-    return open_dataset(path)
-
-
-def label(dataset: RepertoireDataset) -> NDArray[np.float64]:
-    return (dataset.metadata["status"] == "case").to_numpy(np.float64)[:, None]
+    repertoires = []
+    for number in range(n):
+        own = test_genes if number >= n - N_TEST else GENES
+        codes = rng.permutation(np.arange(N_SEQUENCES) % len(GENES))
+        sequences = random_sequences(rng, N_SEQUENCES)
+        chosen = np.flatnonzero((codes == OF_CASES) == bool(number % 2))
+        for at in rng.choice(chosen, N_CARRIERS, replace=False).tolist():
+            sequences[at] = sequences[at][:2] + "WWHW" + sequences[at][2:]
+        calls = Categorical(np.array([vocabulary.index(own[code]) for code in codes], np.uint16), vocabulary)
+        repertoires.append(make_sequences(sequences).with_genes({"v_call": calls}))
+    return write_repertoires(path, repertoires, {"status": np.array(["healthy", "case"])[np.arange(n) % 2]})
 
 
 def config(**settings: object) -> Config:
@@ -76,14 +66,14 @@ def config(**settings: object) -> Config:
 def make(dataset: RepertoireDataset, settings: Config, *, n: int, checkpoint: Path | None = None) -> Trainer:
     """Train on the first n repertoires and validate on as many others as there are before the test's."""
     train, validation = dataset[:n], dataset[n : len(dataset) - N_TEST]
-    parts = LabelledRepertoires(train, label(train)), LabelledRepertoires(validation, label(validation))
+    parts = LabelledRepertoires(train, encode_status(train)), LabelledRepertoires(validation, encode_status(validation))
     return Trainer(settings, TASKS, *parts, seed=0, device=CPU, checkpoint=checkpoint)
 
 
 def auc_of(trainer: Trainer, dataset: RepertoireDataset) -> float:
     test = dataset[len(dataset) - N_TEST :]
     outputs = Inference(trainer.network, trainer._make_collator(test)).compute_outputs()[:, 0]
-    return float(roc_auc_score(label(test)[:, 0], outputs))
+    return float(roc_auc_score(encode_status(test)[:, 0], outputs))
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +105,7 @@ def test_genes_of_held_out_repertoires_do_not_influence_training(cohort: Reperto
     weights = []
     for dataset in (cohort, other):
         train, held_out = dataset[:40], dataset[300:]  # what is held out has other genes
-        parts = LabelledRepertoires(train, label(train)), LabelledRepertoires(held_out, label(held_out))
+        parts = LabelledRepertoires(train, encode_status(train)), LabelledRepertoires(held_out, encode_status(held_out))
         trainer = Trainer(config(), TASKS, *parts, seed=0, device=CPU)
         assert trainer.network.gene_names == GeneNames(GENES, ())
         update = trainer.make_update_function()
@@ -143,16 +133,13 @@ def test_a_resumed_training_equals_an_uninterrupted_one(
     whole = make(few, config(**settings), n=40)
     whole.fit()
     checkpoint = tmp_path / "checkpoint" / "last.safetensors"
-    with pytest.raises(Killed):
-        make(few, config(**settings), n=40, checkpoint=checkpoint).fit(killing(13))
-    resumed = make(few, config(**settings), n=40, checkpoint=checkpoint)
+    resumed = interrupt(lambda: make(few, config(**settings), n=40, checkpoint=checkpoint), 13)
     assert resumed.state.update == 10
     resumed.fit()
     assert [row["validation_loss"] for row in resumed.state.history] == [
         row["validation_loss"] for row in whole.state.history
     ]
-    for name, tensor in whole.network.state_dict().items():
-        assert torch.equal(resumed.network.state_dict()[name], tensor), name
+    assert_same_weights(whole.network, resumed.network)
 
 
 @pytest.mark.slow
@@ -180,13 +167,10 @@ def test_a_start_from_motifs_reads_the_kernels_alone(
 
 
 def test_a_cohort_without_genes_is_refused(tmp_path: Path) -> None:
-    with ContainerWriter(tmp_path / "none.h5") as writer:
-        for number in range(120):
-            residues, offsets = encode_many(["CASSF", "CASF"])
-            writer.append(f"r{number}", Sequences(residues, offsets, np.ones(2, np.uint32)))
-        writer.finish(pd.DataFrame({"status": ["case", "healthy"] * 60}), source="a test")
+    status, repertoires = ["case", "healthy"] * 60, [make_sequences(["CASSF", "CASF"])] * 120
+    without_genes = write_repertoires(tmp_path / "none.h5", repertoires, {"status": status})
     with pytest.raises(InputError, match=r"gene_units: .*none.h5 has no v_call and no j_call"):
-        make(open_dataset(tmp_path / "none.h5"), config(), n=10)
+        make(without_genes, config(), n=10)
 
 
 @pytest.mark.slow

@@ -3,19 +3,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import yaml
 
 from deeprc import DeepRCClassifier
 from deeprc.config import load_config
-from deeprc.datasets.container_writer import ContainerWriter
-from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import SplitOptions
 from deeprc.runs.experiment import train_run
 from deeprc.training.log_abundance import replace_log_abundance
+from tests.toys.repertoires import write_repertoires
 
 CHANGES = {"n_updates": 2, "evaluate_every": 1, "n_sequences": 10, "abundance": "log"}
 
@@ -23,14 +22,12 @@ CHANGES = {"n_updates": 2, "evaluate_every": 1, "n_sequences": 10, "abundance": 
 def make(path: Path, largest: Sequence[int]) -> RepertoireDataset:
     """Write repertoires r0, r1, ... whose largest counts are given, every other one positive."""
     rng = np.random.default_rng(0)
-    with ContainerWriter(path) as writer:
-        for number, count in enumerate(largest):
-            counts = np.full(20, 1, np.uint32)
-            counts[::2] = count
-            residues = rng.integers(0, 20, 200).astype(np.uint8)
-            writer.append(f"r{number}", Sequences(residues, 10 * np.arange(21), counts))
-        writer.finish(pd.DataFrame({"y": np.arange(len(largest)) % 2}), source="a test")
-    return open_dataset(path)
+    residues = rng.integers(0, 20, (len(largest), 200)).astype(np.uint8)
+    repertoires = [
+        Sequences(own, 10 * np.arange(21), np.array([count, 1] * 10, np.uint32))
+        for own, count in zip(residues, largest, strict=True)
+    ]
+    return write_repertoires(path, repertoires, {"y": np.arange(len(largest)) % 2})
 
 
 @pytest.mark.slow

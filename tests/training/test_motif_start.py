@@ -26,7 +26,8 @@ from deeprc.training.motif_search import MOTIF_LEVEL
 from deeprc.training.motif_start import describe_start_motifs, find_start_motifs
 from deeprc.training.network_start import start_network
 from deeprc.training.trainer import Trainer
-from tests.conftest import Killed, killing, motif, random_sequences, write_cohort
+from tests.conftest import motif, random_sequences, write_cohort
+from tests.toys.trainings import assert_same_weights, encode_status, interrupt
 
 CPU = torch.device("cpu")
 TASKS = [Task("status", "status", "binary", ("healthy", "case"))]
@@ -43,13 +44,9 @@ def config(**training: object) -> Config:
     return Config(network, TrainingConfig(**{**settings, **training}))  # type: ignore[arg-type]
 
 
-def label(dataset: RepertoireDataset) -> NDArray[np.float64]:
-    return (dataset.metadata["status"] == "case").to_numpy(np.float64)[:, None]
-
-
 def make(dataset: RepertoireDataset, settings: Config, checkpoint: Path | None = None) -> Trainer:
     train, validation = dataset[:24], dataset[24:]
-    parts = LabelledRepertoires(train, label(train)), LabelledRepertoires(validation, label(validation))
+    parts = LabelledRepertoires(train, encode_status(train)), LabelledRepertoires(validation, encode_status(validation))
     return Trainer(settings, TASKS, *parts, seed=0, device=CPU, checkpoint=checkpoint)
 
 
@@ -93,7 +90,7 @@ def test_two_matches_hardly_count_more_than_one(tmp_path: Path, n_key_layers: in
 def test_without_motifs_the_start_is_the_plain_one(cohort: RepertoireDataset) -> None:
     network = build_network(config(), TASKS, seed=0, device=CPU)
     before = {name: value.clone() for name, value in network.state_dict().items()}
-    start_network(Inference(network, Collator(cohort, "none")), [], label(cohort), TASKS)
+    start_network(Inference(network, Collator(cohort, "none")), [], encode_status(cohort), TASKS)
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
 
 
@@ -102,7 +99,7 @@ def test_networks_of_other_shapes_attend_to_matches(cohort: RepertoireDataset, s
     network_config = NetworkConfig(n_kernels=8, kernel_size=4, **shape)  # type: ignore[arg-type]
     network = build_network(Config(network_config), TASKS, seed=0, device=CPU)
     collator = Collator(cohort, "none")
-    start_network(Inference(network, collator), [motif("WWHW")], label(cohort), TASKS)
+    start_network(Inference(network, collator), [motif("WWHW")], encode_status(cohort), TASKS)
     values, logits = (each.detach() for each in network.attend(collator.take(1, slice(None))))
     fires = values[:, 0] > 1
     assert 0 < int(fires.sum()) < len(fires)
@@ -176,8 +173,8 @@ def test_a_weak_motif_starts_a_network_if_the_validation_fold_knows_it(
     cohort = write_cohort(tmp_path / "cohort.h5", repertoires, pd.DataFrame({"status": status}))
     train, validation = cohort[:40], cohort[40:]
     for sign, expected in zip((1, -1), signs, strict=True):
-        known = label(validation) if sign == 1 else 1 - label(validation)
-        parts = LabelledRepertoires(train, label(train)), LabelledRepertoires(validation, known)
+        known = encode_status(validation) if sign == 1 else 1 - encode_status(validation)
+        parts = LabelledRepertoires(train, encode_status(train)), LabelledRepertoires(validation, known)
         trainer = Trainer(config(), TASKS, *parts, seed=0, device=CPU)
         trainer.initialise_network()
         assert len(trainer.start_motifs) == expected
@@ -192,8 +189,8 @@ def test_with_random_labels_the_training_is_that_without_a_search(cohort: Repert
     histories = []
     train, validation = cohort[:20], cohort[20:]
     parts = (
-        LabelledRepertoires(train, rng.permutation(label(train))),
-        LabelledRepertoires(validation, label(validation)),
+        LabelledRepertoires(train, rng.permutation(encode_status(train))),
+        LabelledRepertoires(validation, encode_status(validation)),
     )
     for share in (0.0, 0.5):
         trainer = Trainer(config(seeded_start=share), TASKS, *parts, seed=0, device=CPU)
@@ -212,14 +209,11 @@ def test_a_resumed_training_equals_an_uninterrupted_one(
     whole = make(cohort, settings)
     whole.fit()
     path = tmp_path / "checkpoint" / "last.safetensors"
-    with pytest.raises(Killed):
-        make(cohort, settings, path).fit(killing(5))
-    resumed = make(cohort, settings, path)
+    resumed = interrupt(lambda: make(cohort, settings, path), 5)
     assert resumed.state.update == 4
     resumed.fit()
     assert resumed.start_motifs == whole.start_motifs
-    for name, tensor in whole.network.state_dict().items():
-        assert torch.equal(resumed.network.state_dict()[name], tensor), name
+    assert_same_weights(whole.network, resumed.network)
 
 
 def fit_from(
@@ -290,8 +284,7 @@ def test_a_start_with_weights_of_residues_that_was_interrupted_is_made_again(
     assert resumed.state.started
     assert resumed.state.history == []
     resumed.fit()
-    for name, tensor in whole.network.state_dict().items():
-        assert torch.equal(resumed.network.state_dict()[name], tensor), name
+    assert_same_weights(whole.network, resumed.network)
 
 
 @pytest.mark.slow
@@ -301,17 +294,14 @@ def test_a_training_with_weights_of_residues_can_be_resumed(
     cohort = cohort_factory(40)
     whole = fit_from(cohort, weigh_one("A"), monkeypatch)
     path = tmp_path / "checkpoint" / "last.safetensors"
-    with pytest.raises(Killed):
-        make(cohort, config(), path).fit(killing(3))  # before the first evaluation of an update
-    resumed = make(cohort, config(), path)
+    resumed = interrupt(lambda: make(cohort, config(), path), 3)  # before the first evaluation of an update
     assert resumed.state.update == 0
     resumed.fit()
     assert resumed.start_motifs == whole.start_motifs == [weigh_one("A")]
     assert [row["validation_loss"] for row in resumed.state.history] == [
         row["validation_loss"] for row in whole.state.history
     ]
-    for name, tensor in whole.network.state_dict().items():
-        assert torch.equal(resumed.network.state_dict()[name], tensor), name
+    assert_same_weights(whole.network, resumed.network)
 
 
 def representations(network: DeepRC, cohort: RepertoireDataset) -> NDArray[np.float64]:
@@ -327,7 +317,7 @@ def test_outputs_start_as_a_regression_on_the_seeded_kernels(
 ) -> None:
     """scikit-learn minimises the same: C times the sum of losses and half the squares, or alpha times these."""
     rng = np.random.default_rng(0)
-    labels = label(cohort)
+    labels = encode_status(cohort)
     if kind == "multiclass":
         labels += rng.integers(2, size=labels.shape)
     elif kind == "regression":
@@ -433,8 +423,7 @@ def test_a_training_that_was_killed_after_the_search_continues_with_its_motifs(
     resumed = make(cohort, config(), path)
     resumed.fit()
     assert resumed.start_motifs == whole.start_motifs
-    for name, tensor in whole.network.state_dict().items():
-        assert torch.equal(resumed.network.state_dict()[name], tensor), name
+    assert_same_weights(whole.network, resumed.network)
 
 
 @pytest.mark.slow
@@ -448,15 +437,12 @@ def test_updates_of_whole_repertoires_resume_to_the_same_numbers(
     assert whole.batches.draw(0).offsets.diff().tolist() == sizes.tolist()
     whole.fit()
 
-    with pytest.raises(Killed):
-        make(cohort, settings, path).fit(killing(9))
-    resumed = make(cohort, settings, path)
+    resumed = interrupt(lambda: make(cohort, settings, path), 9)
     resumed.fit()
-    for name, tensor in whole.network.state_dict().items():
-        assert torch.equal(resumed.network.state_dict()[name], tensor), name
+    assert_same_weights(whole.network, resumed.network)
     assert settings.training.averaged_fraction == 1.0
     outputs = Inference(whole.network, Collator(cohort[24:], "none")).compute_outputs()
-    labels = torch.from_numpy(label(cohort[24:]))
+    labels = torch.from_numpy(encode_status(cohort[24:]))
     best = whole.state.history[-1]["best_update"]
     row = next(row for row in whole.state.history if row["update"] == best)
     assert float(compute_multitask_loss(outputs, labels, TASKS)) == pytest.approx(row["validation_loss"], rel=1e-5)

@@ -16,7 +16,6 @@ from deeprc.datasets.dataset import open_dataset
 from deeprc.tasks import Task
 from deeprc.training import kmer_occurrences, motif_variants
 from deeprc.training.enriched_motif import EnrichedMotif
-from deeprc.training.false_discovery import N_DISCOVERY_PERMUTATIONS
 from deeprc.training.kmer_sets import KmerSet, enumerate_spacings
 from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.motif_search import MotifLimits, find_enriched_motifs
@@ -27,6 +26,7 @@ from deeprc.training.motif_variants import (
     list_length_variants,
     list_substitutions,
 )
+from deeprc.training.permutation_tests import N_DISCOVERY_PERMUTATIONS
 from deeprc.training.search_outputs import SearchOutputs, iterate_search_outputs
 from tests.conftest import motif, random_sequences, write_cohort
 

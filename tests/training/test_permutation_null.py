@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import gumbel_r
 
-from deeprc.training.permutation_null import PermutationNull
+from deeprc.training.permutation_tests import PermutationNull
 
 N_DONORS = 25
 ROOT = 5.0  # of the number of donors: strength = ROOT * |correlation|

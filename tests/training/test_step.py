@@ -22,6 +22,7 @@ from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.step import CapturedStep, Prefetcher, TrainingStep
 from deeprc.training.trainer import Trainer
 from tests.nn.share_branch import ShareBranch
+from tests.toys.trainings import assert_same_weights
 
 CPU = torch.device("cpu")
 TASKS = [Task("status", "status", "binary", ("healthy", "case")), Task("age", "age", "regression", ())]
@@ -113,8 +114,7 @@ def test_captured_step_equals_the_trainers_updates(cohort: RepertoireDataset) ->
         for number in range(6)
     ]
     assert np.mean(losses) == pytest.approx(state.history[0]["train_loss"], rel=1e-6)
-    for name, tensor in again.step.average.network.state_dict().items():
-        assert torch.equal(tensor, trainer.network.state_dict()[name]), name
+    assert_same_weights(again.step.average.network, trainer.network)
 
 
 def test_the_loss_ignores_missing_labels() -> None:

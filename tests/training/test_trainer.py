@@ -4,7 +4,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
 from deeprc.config import Config, NetworkConfig, TrainingConfig
 from deeprc.datasets import read_ahead
@@ -16,7 +15,7 @@ from deeprc.training.checkpoint import load_tensors, save_tensors
 from deeprc.training.labelled_repertoires import LabelledRepertoires
 from deeprc.training.state import TrainingState, parse_state
 from deeprc.training.trainer import Trainer
-from tests.conftest import Killed, killing
+from tests.toys.trainings import assert_same_weights, encode_status, interrupt
 
 CPU = torch.device("cpu")
 TASKS = [Task("status", "status", "binary", ("healthy", "case"))]
@@ -30,13 +29,9 @@ def small(**training: object) -> Config:
     return Config(network, TrainingConfig(**settings))  # type: ignore[arg-type]
 
 
-def label(dataset: RepertoireDataset) -> NDArray[np.float64]:
-    return (dataset.metadata["status"] == "case").to_numpy(np.float64)[:, None]
-
-
 def parts(dataset: RepertoireDataset) -> tuple[LabelledRepertoires, LabelledRepertoires]:
     train, validation = dataset[:20], dataset[20:]
-    return LabelledRepertoires(train, label(train)), LabelledRepertoires(validation, label(validation))
+    return LabelledRepertoires(train, encode_status(train)), LabelledRepertoires(validation, encode_status(validation))
 
 
 def make(dataset: RepertoireDataset, config: Config, *, seed: int = 0, checkpoint: Path | None = None) -> Trainer:
@@ -53,8 +48,8 @@ def test_trainer_learns_an_implanted_motif(cohort_factory: Callable[..., Reperto
     trainer = Trainer(
         small(n_updates=150, evaluate_every=50, learning_rate=5e-3),
         TASKS,
-        LabelledRepertoires(train, label(train)),
-        LabelledRepertoires(validation, label(validation)),
+        LabelledRepertoires(train, encode_status(train)),
+        LabelledRepertoires(validation, encode_status(validation)),
         seed=0,
         device=CPU,
     )
@@ -86,8 +81,7 @@ def test_reading_ahead_changes_no_number_and_names_what_is_drawn_next(
     prefetch, expected = ahead._train_collator.prefetch, []
     monkeypatch.setattr(ahead._train_collator, "prefetch", lambda rows: (expected.append([*rows]), prefetch(rows)))
     assert without_seconds(ahead.fit()) == history
-    for name, tensor in ahead.network.state_dict().items():
-        assert torch.equal(tensor, alone.network.state_dict()[name])
+    assert_same_weights(ahead.network, alone.network)
     assert expected == [ahead.draws.choose_repertoires(update + 2).tolist() for update in range(20)]
 
 
@@ -108,21 +102,16 @@ def test_a_resumed_training_equals_an_uninterrupted_one(
     whole = make(cohort, config)
     whole.fit()
     checkpoint = tmp_path / "checkpoint" / "last.safetensors"
-    with pytest.raises(Killed):
-        make(cohort, config, checkpoint=checkpoint).fit(killing(13))
-    resumed = make(cohort, config, checkpoint=checkpoint)
+    resumed = interrupt(lambda: make(cohort, config, checkpoint=checkpoint), 13)
     assert resumed.state.update == saved
     resumed.fit()
     assert without_seconds(resumed.state) == without_seconds(whole.state)
-    for name, tensor in whole.network.state_dict().items():
-        assert torch.equal(resumed.network.state_dict()[name], tensor), name
+    assert_same_weights(whole.network, resumed.network)
 
 
 def test_the_time_of_earlier_processes_counts(cohort: RepertoireDataset, tmp_path: Path) -> None:
     checkpoint = tmp_path / "last.safetensors"
-    with pytest.raises(Killed):
-        make(cohort, small(), checkpoint=checkpoint).fit(killing(13))
-    resumed = make(cohort, small(), checkpoint=checkpoint)
+    resumed = interrupt(lambda: make(cohort, small(), checkpoint=checkpoint), 13)
     first = [row["seconds"] for row in resumed.state.history]
     assert 0 < first[0] <= first[-1] <= resumed.state.seconds
     resumed.state.seconds = 5000.0
@@ -189,8 +178,7 @@ def test_neither_the_order_nor_repertoires_without_a_label_change_anything(cohor
     )
     other = Trainer(small(), TASKS, without, shuffled, seed=0, device=CPU)
     assert without_seconds(plain.fit()) == without_seconds(other.fit())
-    for name, tensor in plain.network.state_dict().items():
-        assert torch.equal(other.network.state_dict()[name], tensor), name
+    assert_same_weights(plain.network, other.network)
 
 
 def test_weight_decay_shrinks_the_weights(cohort: RepertoireDataset) -> None:

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
@@ -32,6 +31,7 @@ from deeprc.training.trainer import Trainer
 from deeprc.training.validation import Evaluator
 from deeprc.training.weight_choice import copy_state
 from tests.conftest import Killed, motif, write_cohort
+from tests.toys.trainings import assert_same_weights, encode_status
 
 CPU = torch.device("cpu")
 TASKS = [Task("status", "status", "binary", ("healthy", "case"))]
@@ -51,12 +51,8 @@ def make(
         n_kernels=8, kernel_size=4, composition=False, clones=False, n_output_layers=n_output_layers
     )
     config = Config(network, TrainingConfig(**{**training, **settings}))  # type: ignore[arg-type]
-    parts = (LabelledRepertoires(part, label(part)) for part in (dataset[:24], dataset[24:]))
+    parts = (LabelledRepertoires(part, encode_status(part)) for part in (dataset[:24], dataset[24:]))
     return Trainer(config, TASKS, *parts, seed=0, device=CPU, checkpoint=checkpoint)
-
-
-def label(dataset: RepertoireDataset) -> NDArray[np.float64]:
-    return (dataset.metadata["status"] == "case").to_numpy(np.float64)[:, None]
 
 
 def compute_loss(network: DeepRC, repertoires: LabelledRepertoires) -> float:
@@ -247,8 +243,7 @@ def test_a_resumed_run_makes_the_same_choice(
     assert resumed.state.update == (4 if killed_at == "an update" else 12)
     assert not torch.equal(resumed._start_weights["embedding.weight"], make(cohort).network.embedding.weight)
     resumed.fit()
-    for name, tensor in whole.network.state_dict().items():
-        assert torch.equal(resumed.network.state_dict()[name], tensor), name
+    assert_same_weights(whole.network, resumed.network)
     rows = [[{k: v for k, v in row.items() if k != "seconds"} for row in t.state.history] for t in (whole, resumed)]
     assert str(rows[0]) == str(rows[1])  # as text, because NaN is not NaN
 
@@ -257,7 +252,7 @@ def test_without_sequences_no_output_is_fitted(tmp_path: Path) -> None:
     cohort = write_cohort(tmp_path / "c.h5", [[], []], pd.DataFrame({"status": ["case", "healthy"]}))
     network = build_network(Config(NetworkConfig(n_kernels=8, kernel_size=4)), TASKS, seed=0, device=CPU)
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    fit_output(Inference(network, Collator(cohort, "none")), label(cohort), TASKS)
+    fit_output(Inference(network, Collator(cohort, "none")), encode_status(cohort), TASKS)
     assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
 
 
@@ -272,7 +267,7 @@ def test_the_fitted_output_is_a_logistic_regression(
     pooled = Inference(network.eval(), collator).iterate_pooled()
     x = torch.stack([each.detach() for each in pooled]).flatten(1).numpy()
     z = (x - x.mean(axis=0)) / np.sqrt(x.var(axis=0) + 1e-8)
-    labels = label(cohort)
+    labels = encode_status(cohort)
     fit_output(Inference(network, collator), labels, TASKS)
     expected = LogisticRegression(C=0.5, tol=1e-8, max_iter=10_000).fit(z, labels[:, 0]).decision_function(z)
     found = Inference(network, collator).compute_outputs()[:, 0]

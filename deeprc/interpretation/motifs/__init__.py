@@ -2,10 +2,9 @@
 
 `find.py` puts the steps together:
 
-1. `candidates.py` finds the patterns. `background.py` draws sequences to compare with. `initial_patterns.py` and
-   `search.py` find patterns of the residues that the network uses, and `kernels.py` those of the kernels, whose windows
-   `matrices.py` aligns. `cluster_motifs` joins patterns that are alike, and `enrichment.py` compares with the
-   background.
+1. `candidates.py` finds the patterns. `background.py` draws sequences to compare with. `search.py` finds patterns of
+   the residues that the network uses, and `kernels.py` those of the kernels, whose windows `matrices.py` aligns.
+   `cluster_motifs` joins patterns that are alike, and `enrichment.py` compares with the background.
 2. `carriers.py` counts the motifs in the cohort.
 3. `donor_tests.py` tests whether a motif is associated with the class.
 

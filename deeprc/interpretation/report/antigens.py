@@ -11,6 +11,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.drawing import CLASS_COLOURS
 from deeprc.evaluation.significance import format_p_value
 from deeprc.interpretation.directions import Direction
+from deeprc.interpretation.figures.antigens import draw_antigen_figure
 from deeprc.interpretation.report.page import Cell, Column, Figure, Table, make_number_cell, make_text_cell
 from deeprc.interpretation.report.page_figures import render_figure
 from deeprc.interpretation.survey import Survey
@@ -98,8 +99,6 @@ def _summarise_matches(top: pd.DataFrame) -> str:
 
 def _make_figure(organisms: pd.DataFrame, direction: Direction, colour_index: int) -> Figure:
     """Return the figure of the organisms whose antigens the sequences for a direction match."""
-    from deeprc.interpretation.figures.antigens import draw_antigen_figure
-
     first = organisms.iloc[0]
     description = (
         f"Sequences for {direction.name} that match receptors of known antigens. {first['antigen_organism']}: "

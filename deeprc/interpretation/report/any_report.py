@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 
 from numpy.typing import ArrayLike
@@ -11,10 +13,10 @@ from numpy.typing import ArrayLike
 from deeprc.benchmarking.store import POWER, holds_benchmark
 from deeprc.datasets.container import is_container
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.documents import read_text
 from deeprc.errors import InputError
 from deeprc.interpretation.report.benchmark_report import write_benchmark_report
 from deeprc.interpretation.report.cv_report import write_cv_report
-from deeprc.interpretation.report.html_report import Report
 from deeprc.interpretation.report.run_report import write_report
 from deeprc.jobs import Workers, check_scheduler
 from deeprc.runs.cross_plan import holds_cross_validation
@@ -24,11 +26,13 @@ from deeprc.runs.predictor import Predictor
 from deeprc.runs.run import Run
 from deeprc.training.estimator import DeepRCEstimator
 
-__all__ = ["write_any_report"]
+__all__ = ["Report", "write_any_report"]
 
 _COMMAND = "deeprc report RUN CONTAINER -o FILE"
 
 _AnyPath = str | os.PathLike[str]
+_HEIGHT = 640  # height of the frame in pixels
+_MAX_BYTES = 256 << 20
 
 
 def write_any_report(
@@ -168,3 +172,25 @@ def _check_are_runs(folders: Sequence[Path]) -> None:
                 f"{folder}: is neither a run (no config.yaml), nor a cross-validation (no cv.yaml), nor a "
                 "benchmark (no benchmark.yaml)"
             )
+
+
+@dataclass(frozen=True)
+class Report:
+    """An HTML page that `deeprc.report` has written.
+
+    Attributes
+    ----------
+    path
+        Path of the file.
+    """
+
+    path: Path
+
+    def _repr_html_(self) -> str:
+        """Return the page in a frame, in which only its own script runs."""
+        page = escape(read_text(self.path, limit=_MAX_BYTES))
+        style = "width:100%;border:1px solid currentColor"
+        return (
+            f'<p>{escape(str(self.path))}</p><iframe title="{escape(self.path.name)}" srcdoc="{page}" '
+            f'sandbox="allow-scripts allow-downloads allow-popups" height="{_HEIGHT}" style="{style}"></iframe>'
+        )

@@ -23,7 +23,7 @@ from deeprc.interpretation.report.page import (
 )
 from deeprc.nn.sequence_scores import ATTENTION
 from deeprc.outputs import list_output_names
-from deeprc.runs.clones_table import CLUSTER_COLUMNS, find_cluster_members, make_clones_table
+from deeprc.runs.learned_tables import CLUSTER_COLUMNS, find_cluster_members, make_clones_table
 from deeprc.runs.variation import VarianceShares
 from deeprc.tasks import Task
 from deeprc.training.model import Model

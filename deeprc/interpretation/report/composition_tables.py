@@ -25,7 +25,7 @@ from deeprc.interpretation.report.page import (
     make_text_cell,
 )
 from deeprc.runs.composition_table import make_composition_table
-from deeprc.runs.composition_weights import list_weighted_branches
+from deeprc.runs.feature_effects import list_weighted_branches
 from deeprc.tasks import Task
 from deeprc.training.model import Model
 

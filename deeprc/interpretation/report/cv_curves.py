@@ -12,6 +12,7 @@ import pandas as pd
 
 from deeprc.errors import InputError
 from deeprc.evaluation.comparison import MethodInfo
+from deeprc.evaluation.curves import draw_curves_figure
 from deeprc.evaluation.scatter import NoCurveError
 from deeprc.evaluation.scoring import choose_scoring
 from deeprc.evaluation.scoring_base import Scoring
@@ -43,8 +44,6 @@ def draw_cv_curves(folder: str | os.PathLike[str], target: str | None = None) ->
     InputError
         If the folder has no finished cross-validation, no such target, or nothing to draw.
     """
-    from deeprc.evaluation.curves import draw_curves_figure
-
     result = read_cross_validation(Path(folder))
     names = list(result.metrics)
     if target is None and len(names) > 1:

@@ -11,7 +11,10 @@ from typing import Any
 
 import pandas as pd
 
+from deeprc.evaluation.curves import draw_curves_figure
 from deeprc.evaluation.parse_folds import LEAVE_ONE_OUT
+from deeprc.evaluation.reliability_figure import draw_reliability_figure
+from deeprc.evaluation.scatter import NoCurveError
 from deeprc.evaluation.significance import format_p_value
 from deeprc.evaluation.strata import StratifiedAuc
 from deeprc.interpretation.report.cv_curves import METHOD, convert_to_comparison
@@ -234,10 +237,6 @@ def _make_share_cell(n: int, n_all: int) -> Cell:
 
 def _make_figures(result: StoredCrossValidation, name: str) -> list[Figure]:
     """Return the figures of a target: its curves, and the reliability of its probabilities."""
-    from deeprc.evaluation.curves import draw_curves_figure
-    from deeprc.evaluation.reliability_figure import draw_reliability_figure
-    from deeprc.evaluation.scatter import NoCurveError
-
     if result.metrics[name].n == 0:
         return []
     scoring, table = convert_to_comparison(result, name)

@@ -6,15 +6,17 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.interpretation.attributions import Attributions, attribute
 from deeprc.interpretation.directions import Direction
+from deeprc.interpretation.figures import compute_logo_top
 from deeprc.interpretation.figures.classes import index_classes
+from deeprc.interpretation.motifs import AttendedMotif, MotifOptions, find_all_motifs
 from deeprc.interpretation.report import page_figures
 from deeprc.interpretation.report.direction_context import DirectionContext
 from deeprc.interpretation.report.findings import SequenceCarriers
@@ -25,11 +27,7 @@ from deeprc.interpretation.report.sequences import SHOWN, make_sequence_table
 from deeprc.interpretation.survey import Survey, TopSequences
 from deeprc.runs.predictor import Predictor
 from deeprc.tasks import Task
-
-if TYPE_CHECKING:
-    from deeprc.interpretation.attributions import Attributions
-    from deeprc.interpretation.motifs import AttendedMotif
-    from deeprc.training.model import Model
+from deeprc.training.model import Model
 
 __all__ = ["DirectionSection", "make_direction_sections"]
 
@@ -119,8 +117,6 @@ def make_direction_sections(
         Whether the network has not learned from each repertoire, (B,), for the tests of motifs; None if there are no
         such repertoires.
     """
-    from deeprc.interpretation.figures import compute_logo_top
-
     results = _explain_directions(predictor, dataset, survey, carriers, is_held_out)
     with_logo = [motif for result in results for motif in result.motifs[:_LOGOS]]
     logo_height = compute_logo_top(with_logo) if with_logo else 0.0
@@ -149,8 +145,6 @@ def _explain_directions(
     is_held_out: NDArray[np.bool_] | None,
 ) -> list[_DirectionResults]:
     """Return the results for each direction: attributions and motifs of the sequences that contribute to it."""
-    from deeprc.interpretation.motifs import MotifOptions, find_all_motifs
-
     attributions: dict[str, Attributions] = {}
     residues: dict[str, NDArray[np.float64]] = {}
     for direction in survey.directions:
@@ -187,8 +181,6 @@ def _attribute_direction(
 
     Each is None if there are no such sequences. Mostly both are of the same sequences, and are computed once.
     """
-    from deeprc.interpretation.attributions import attribute
-
     explain = partial(attribute, model, dataset, output=direction.output, background=survey.residue_frequencies)
     top, by_residues = survey.top[direction.name], survey.by_residues[direction.name]
     attributions, residues = None, None

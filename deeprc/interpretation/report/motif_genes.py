@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pandas as pd
 from markupsafe import Markup
 
 from deeprc.datasets.sequences import GENE_FIELDS
+from deeprc.interpretation.motifs import AttendedMotif
 from deeprc.interpretation.report.page import Cell
-
-if TYPE_CHECKING:
-    from deeprc.interpretation.motifs import AttendedMotif
 
 __all__ = ["CommonGene", "find_common_genes", "make_gene_cell", "make_gene_sentence"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from markupsafe import Markup
@@ -11,6 +10,8 @@ from markupsafe import Markup
 from deeprc.errors import format_count
 from deeprc.evaluation.significance import format_p_in_words, format_p_value
 from deeprc.interpretation.directions import Direction
+from deeprc.interpretation.motifs import AttendedMotif
+from deeprc.interpretation.motifs.attended_motif import Source
 from deeprc.interpretation.report.direction_context import DirectionContext
 from deeprc.interpretation.report.motif_genes import CommonGene, make_gene_cell, make_gene_sentence
 from deeprc.interpretation.report.page import (
@@ -22,10 +23,6 @@ from deeprc.interpretation.report.page import (
     make_swatch,
     make_text_cell,
 )
-
-if TYPE_CHECKING:
-    from deeprc.interpretation.motifs import AttendedMotif
-    from deeprc.interpretation.motifs.attended_motif import Source
 
 __all__ = ["describe_first_motif", "make_motif_table"]
 

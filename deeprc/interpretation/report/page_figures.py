@@ -10,9 +10,26 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.evaluation.comparison import MethodInfo
+from deeprc.evaluation.curves import draw_curves_figure
 from deeprc.evaluation.reliability import judge_probabilities
+from deeprc.evaluation.reliability_figure import draw_reliability_figure
+from deeprc.evaluation.scatter import NoCurveError
 from deeprc.evaluation.scoring import BINARY
 from deeprc.evaluation.scoring_base import Scoring
+from deeprc.interpretation.figures import (
+    draw_attention_figure,
+    draw_calibration_figure,
+    draw_gene_figure,
+    draw_history_figure,
+    draw_kernels_figure,
+    draw_logo_figure,
+    draw_metastable_figure,
+    draw_precision_recall_figure,
+    draw_regression_figure,
+    draw_roc_figure,
+    render_svg,
+)
+from deeprc.interpretation.motifs import AttendedMotif
 from deeprc.interpretation.report.direction_context import DirectionContext
 from deeprc.interpretation.report.page import Figure
 from deeprc.runs.performance import PART_NAMES, Contrast, NumericTarget, Performance
@@ -20,7 +37,6 @@ from deeprc.runs.performance import PART_NAMES, Contrast, NumericTarget, Perform
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
 
-    from deeprc.interpretation.motifs import AttendedMotif
 
 __all__ = [
     "make_attention_figures",
@@ -38,8 +54,6 @@ __all__ = [
 
 def render_figure(figure: MatplotlibFigure, name: str, description: str, caption: str) -> Figure:
     """Return a figure of matplotlib for a page, with a name, a description for screen readers, and a caption."""
-    from deeprc.interpretation.figures import render_svg
-
     return Figure(render_svg(figure, name=name, description=description), caption)
 
 
@@ -71,8 +85,6 @@ def _name_contrast(contrast: Contrast) -> str:
 
 
 def _make_roc_figure(performance: Performance, contrast: Contrast, aucs: Sequence[str]) -> Figure:
-    from deeprc.interpretation.figures import draw_roc_figure
-
     title = _name_contrast(contrast)
     description = f"ROC curve for {title}; area under it: {', '.join(aucs)}."
     caption = (
@@ -85,8 +97,6 @@ def _make_roc_figure(performance: Performance, contrast: Contrast, aucs: Sequenc
 
 
 def _make_precision_recall_figure(performance: Performance, contrast: Contrast) -> Figure:
-    from deeprc.interpretation.figures import draw_precision_recall_figure
-
     title = _name_contrast(contrast)
     description = f"Precision against recall for {title}."
     caption = (
@@ -102,8 +112,6 @@ def _make_calibration_figure(
     performance: Performance, contrast: Contrast, is_judged: NDArray[np.bool_], colour_of_class: Mapping[str, int]
 ) -> Figure:
     """Return the figure of the calibration, which is judged by some of the repertoires, (B,)."""
-    from deeprc.interpretation.figures import draw_calibration_figure
-
     description = (
         f"Observed share of {contrast.positive} repertoires against the predicted probability, and a histogram of "
         "the probabilities of both classes."
@@ -132,8 +140,6 @@ def _describe_probabilities(contrast: Contrast, is_judged: NDArray[np.bool_]) ->
 
 def make_regression_figures(performance: Performance, numeric: NumericTarget) -> list[Figure]:
     """Return the figure of predicted against true values; empty if no value is known."""
-    from deeprc.interpretation.figures import draw_regression_figure
-
     if np.isnan(numeric.label).all():
         return []
     description = f"Predicted against true {numeric.target}, a point for each repertoire."
@@ -152,8 +158,6 @@ def make_history_figures(history: pd.DataFrame, name: str = "") -> list[Figure]:
     name
         Name of the run, if there are several.
     """
-    from deeprc.interpretation.figures import draw_history_figure
-
     if history.empty:
         return []
     last, run_phrase = int(history["update"].iloc[-1]), f" of {name}" if name else ""
@@ -197,8 +201,6 @@ def make_attention_figures(
     by
         Text that says how the repertoires are divided.
     """
-    from deeprc.interpretation.figures import draw_attention_figure, draw_metastable_figure
-
     known = heads[heads["repertoire_id"].isin(list(classes)) & (heads["n_sequences"] > 0)]
     if known.empty:
         return []
@@ -226,8 +228,6 @@ def make_attention_figures(
 
 def make_gene_figures(genes: pd.DataFrame) -> list[Figure]:
     """Return the figures of the usage of V and J genes by attended and by all sequences, as far as genes are known."""
-    from deeprc.interpretation.figures import draw_gene_figure
-
     figures = []
     for field, name in (("v_call", "V"), ("j_call", "J")):
         usage = genes[genes["field"] == field] if len(genes) else genes
@@ -249,8 +249,6 @@ def make_gene_figures(genes: pd.DataFrame) -> list[Figure]:
 
 def make_logo_figure(motif: AttendedMotif, index: int, context: DirectionContext) -> Figure:
     """Return the figure of a motif's logo; `index` counts the motifs of the direction, from 1."""
-    from deeprc.interpretation.figures import draw_logo_figure
-
     description = f"Sequence logo of the motif {motif.pattern}."
     figure = draw_logo_figure(motif, top=context.logo_height)
     return render_figure(figure, f"Logo {index} for {context.direction.name}", description, f"{index}. {motif.pattern}")
@@ -266,8 +264,6 @@ def make_kernel_figures(kernels: NDArray[np.float64], context: DirectionContext)
     context
         The direction, and the number of kernels of each model.
     """
-    from deeprc.interpretation.figures import draw_kernels_figure
-
     if kernels.size == 0:
         return []
     direction, figures, first = context.direction, [], 0
@@ -293,8 +289,6 @@ def make_reliability_figures(
     predictions: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY
 ) -> list[Figure]:
     """Return the figure of the reliability curves of all methods; empty if no classes are predicted."""
-    from deeprc.evaluation.reliability_figure import draw_reliability_figure
-
     if scoring.kind == "regression" or predictions.empty:
         return []
     figure = draw_reliability_figure(predictions, methods, scoring)
@@ -313,9 +307,6 @@ def make_curves_figures(
     predictions: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY
 ) -> list[Figure]:
     """Return the figure of the curves of all methods, or of predicted against true numbers; empty if there is none."""
-    from deeprc.evaluation.curves import draw_curves_figure
-    from deeprc.evaluation.scatter import NoCurveError
-
     try:
         figure = draw_curves_figure(predictions, methods, scoring)
     except NoCurveError:

@@ -59,7 +59,6 @@ from deeprc.interpretation.survey import Survey, add_q_values, survey_cohort
 from deeprc.jobs import Workers
 from deeprc.nn.sequence_scores import ATTENTION
 from deeprc.runs.assess import Assessment, assess_outputs
-from deeprc.runs.control_comparison import ControlComparison
 from deeprc.runs.ensemble import RunEnsemble
 from deeprc.runs.performance import PART_NAMES, Performance, choose_held_out_part
 from deeprc.runs.predictor import Predictor
@@ -322,7 +321,7 @@ def _make_performance_sections(results: _ReportResults) -> dict[str, Any]:
             for name, history in histories.items()
             for figure in page_figures.make_history_figures(history, name if len(histories) > 1 else "")
         ],
-        "controls": [(control, _make_control_table(control, i)) for i, control in controls],
+        "controls": [(each, None if each.table.empty else make_control_table(each, i)) for i, each in controls],
         "within": make_within_table(results.assessment.stratified_aucs),
     }
 
@@ -352,10 +351,6 @@ def _make_attention_section(tasks: Sequence[Task], performance: Performance, sur
             survey.heads, survey.curves, classes, colour_of_class, target_name, by
         )
     return figures
-
-
-def _make_control_table(comparison: ControlComparison, table_index: int) -> Table | None:
-    return None if comparison.table.empty else make_control_table(comparison, table_index)
 
 
 def _select_witness_repertoires(

@@ -15,7 +15,6 @@ from deeprc.evaluation.motif_clusters import cluster_motifs, compute_similarity
 from deeprc.interpretation.motifs.background import draw_other_sequences, find_unique_rows, match_lengths
 from deeprc.interpretation.motifs.compared_sequences import ComparedSequences
 from deeprc.interpretation.motifs.enrichment import compute_fisher_log_p, compute_odds_ratio
-from deeprc.interpretation.motifs.initial_patterns import find_attended_residues, find_initial_patterns
 from deeprc.interpretation.motifs.matrices import (
     PositionFrequencyMatrix,
     Windows,
@@ -23,6 +22,7 @@ from deeprc.interpretation.motifs.matrices import (
     compute_information,
     find_windows,
 )
+from deeprc.interpretation.motifs.search import find_attended_residues, find_initial_patterns
 from tests.conftest import random_sequences
 from tests.interpretation.motifs.parsing import pattern_of
 

@@ -13,8 +13,8 @@ from deeprc.branches.clones_evidence import EvidenceDirection, EvidenceLevel
 from deeprc.branches.clones_memory import CLUSTER, Memory
 from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.sequences import Sequences
-from deeprc.runs import clones_table
-from deeprc.runs.clones_table import find_cluster_members, make_clones_table
+from deeprc.runs import learned_tables
+from deeprc.runs.learned_tables import find_cluster_members, make_clones_table
 from deeprc.tasks import Task
 
 
@@ -40,7 +40,7 @@ def test_equal_clones_have_one_row_and_rows_are_ordered_by_p_value(monkeypatch: 
         make_memory(1, "up", ["CADF"], [0], [(1e-5, 0.1)]),
     ]
     branch = CloneBranch.of(memories, 2)
-    monkeypatch.setattr(clones_table, "iterate_branches", lambda _: [(branch, [1.0])])
+    monkeypatch.setattr(learned_tables, "iterate_branches", lambda _: [(branch, [1.0])])
     tasks = [Task("b", "b", "binary", ("0", "1")), Task("a", "a", "binary", ("0", "1"))]
     model = SimpleNamespace(network=SimpleNamespace(branches=None), tasks=tasks)
     table = make_clones_table(cast(Any, model))
