@@ -40,6 +40,7 @@ COMPARE: Mapping[Comparison, Callable[[Any, Any], Any]] = {
 """Functions that compare numbers with a threshold."""
 
 _MAX_SHOWN_CLASSES = 6  # of a column that may be a target; only the number of more classes is shown
+_MAX_NUMERIC_CLASSES = 10  # a column with more different numbers is hardly meant to have classes
 _NEGATIVE = {"0", "-", "false", "f", "no", "n", "neg", "negative", "control", "healthy"}
 _POSITIVE = {"1", "+", "true", "t", "yes", "y", "pos", "positive"}
 
@@ -292,6 +293,12 @@ def _guess_positive(column: str, class_names: Sequence[str], values: pd.Series[A
     """Return the positive one of two classes, guessed by their names."""
     if len(class_names) > 2:
         is_number = pd.api.types.is_numeric_dtype(values)
+        if is_number and len(class_names) > _MAX_NUMERIC_CLASSES:
+            raise InputError(
+                f"{source}: target {quote(column)} has {len(class_names)} different numbers, from {values.min():g} to "
+                f"{values.max():g}; say '{column}:regression' to predict the number, or '{column}>NUMBER' for two classes"
+                ", in quotes"
+            )
         forms = [f"{column}=CLASS", f"{column}=CLASS vs CLASS", *([f"{column}>NUMBER"] if is_number else [])]
         forms += [f"{column}:multiclass", *([f"{column}:regression"] if is_number else [])]
         advice = f"{', '.join(map(repr, forms[:-1]))} or {forms[-1]!r}"

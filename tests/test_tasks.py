@@ -68,6 +68,17 @@ def test_targets_that_cannot_be_used(target: str, message: str) -> None:
         parse_tasks([target], METADATA)
 
 
+def test_a_column_of_many_numbers_is_to_be_predicted_as_a_number() -> None:
+    message = (
+        r"^the cohort: target 'titre' has 11 different numbers, from 0.5 to 10.5; say 'titre:regression' to predict the "
+        r"number, or 'titre>NUMBER' for two classes, in quotes$"
+    )
+    with pytest.raises(InputError, match=message):
+        parse_tasks(["titre"], pd.DataFrame({"titre": np.arange(11) + 0.5}))
+    with pytest.raises(InputError, match="has 10 classes"):
+        parse_tasks(["titre"], pd.DataFrame({"titre": np.arange(10) + 0.5}))
+
+
 def test_tables_of_predictions_name_each_class_of_several() -> None:
     tasks = parse_tasks(["severity=mild vs severe", "severity:multiclass"], METADATA)
     assert [task.predicted_names for task in tasks] == [
