@@ -294,11 +294,9 @@ def _guess_positive(column: str, class_names: Sequence[str], values: pd.Series[A
     if len(class_names) > 2:
         is_number = pd.api.types.is_numeric_dtype(values)
         if is_number and len(class_names) > _MAX_NUMERIC_CLASSES:
-            raise InputError(
-                f"{source}: target {quote(column)} has {len(class_names)} different numbers, from {values.min():g} to "
-                f"{values.max():g}; say '{column}:regression' to predict the number, or '{column}>NUMBER' for two classes"
-                ", in quotes"
-            )
+            found = f"{len(class_names)} different numbers, from {values.min():g} to {values.max():g}"
+            advice = f"'{column}:regression' to predict the number, or '{column}>NUMBER' for two classes, in quotes"
+            raise InputError(f"{source}: target {quote(column)} has {found}; say {advice}")
         forms = [f"{column}=CLASS", f"{column}=CLASS vs CLASS", *([f"{column}>NUMBER"] if is_number else [])]
         forms += [f"{column}:multiclass", *([f"{column}:regression"] if is_number else [])]
         advice = f"{', '.join(map(repr, forms[:-1]))} or {forms[-1]!r}"

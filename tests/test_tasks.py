@@ -70,8 +70,8 @@ def test_targets_that_cannot_be_used(target: str, message: str) -> None:
 
 def test_a_column_of_many_numbers_is_to_be_predicted_as_a_number() -> None:
     message = (
-        r"^the cohort: target 'titre' has 11 different numbers, from 0.5 to 10.5; say 'titre:regression' to predict the "
-        r"number, or 'titre>NUMBER' for two classes, in quotes$"
+        "^the cohort: target 'titre' has 11 different numbers, from 0.5 to 10.5; "
+        "say 'titre:regression' to predict the number, or 'titre>NUMBER' for two classes, in quotes$"
     )
     with pytest.raises(InputError, match=message):
         parse_tasks(["titre"], pd.DataFrame({"titre": np.arange(11) + 0.5}))
