@@ -283,6 +283,7 @@ READERS = re.compile(
 )
 DOORS = {
     "deeprc/available_memory.py": "Linux's own /proc and /sys",
+    "deeprc/cli/__init__.py": "/dev/null, if the shell closed a standard stream",
     "deeprc/cli/paths.py": "looks at the first bytes of a regular file",
     "deeprc/compilation.py": "the package's own sources",
     "deeprc/config.py": "the package's own presets",
