@@ -205,7 +205,8 @@ def read_clones(path: Path) -> pd.DataFrame:
     table = read_table(path, _CLONES)
     wrong = table.loc[~table["match"].str.fullmatch(_MATCHES), "match"]
     if len(wrong):
-        expected = "exact, one substitution, expanded, or such as any residue at position 7, cluster 2 or up to 3 substitutions"
+        examples = "any residue at position 7, cluster 2 or up to 3 substitutions"
+        expected = f"exact, one substitution, expanded, or such as {examples}"
         raise InputError(f"{path}: column 'match': expected {expected}, found {abbreviate(wrong.iloc[0])}")
     return table
 
