@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 MIN_EXPANSION_SCORE = 1.3
-"""Smallest score of a sequence that is called expanded: about the most abundant tenth have it."""
+"""Smallest score of a sequence that is called expanded: about the most abundant tenth have it, with ties up to 27%."""
 
 _NOTHING_EXPANDED = 1 << 32  # above all counts
 

@@ -6,7 +6,7 @@ they are. So the carriers of an expanded clone are only those repertoires in whi
 A sequence is expanded if its expansion score is at least `MIN_EXPANSION_SCORE`, see `deeprc.datasets.expansion`. If all
 counts of a repertoire are equal, none is.
 
-Letters: n expanded sequences, B repertoires of a container, M clones, E pairs of a clone and a repertoire.
+Letters: N sequences, n expanded sequences, B repertoires of a container, M clones, E pairs of a clone and a repertoire.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -23,10 +24,12 @@ from deeprc.arrays import Integers
 from deeprc.compilation import open_threads
 from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.cache import Arrays, load_or_compute
+from deeprc.datasets.categorical import Categorical, extend_vocabulary
 from deeprc.datasets.clones.grouping import CloneCarriers, take_segments
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.expansion import MIN_EXPANSION_SCORE, find_smallest_expanded_count
-from deeprc.datasets.sequence_hash import hash_sequences
+from deeprc.datasets.sequence_hash import hash_rows
+from deeprc.datasets.sequences import Sequences
 from deeprc.progress import open_step, track
 
 __all__ = ["ExpandedClones", "find_expanded_clones"]
@@ -92,14 +95,17 @@ def find_expanded_clones(dataset: RepertoireDataset, gene_fields: Sequence[str] 
     indices = np.unique(dataset.repertoire_indices)
     n_bits = (int(expansion["n_expanded"][indices].sum()) // _HASHES_AT_ONCE).bit_length()
     offsets = np.asarray(dataset.container.repertoire_offsets)
+    hash_clones = _CloneHash(checked)
 
     def hash_expanded(index: int, first_bits: int) -> _HashedRows:
         """Return the expanded sequences of a repertoire whose hashes begin with some bits."""
-        is_expanded = all_repertoires[index].counts >= expansion["smallest_count"][index]
-        rows = offsets[index] + np.flatnonzero(is_expanded)
-        hashes = hash_sequences(dataset, rows, checked)
+        repertoire = all_repertoires[index]
+        is_expanded = repertoire.counts >= expansion["smallest_count"][index]
+        rows = np.flatnonzero(is_expanded)
+        hashes = hash_clones(repertoire.sequences.take(rows))
         is_in_pass = hashes >> np.uint64(64 - n_bits) == first_bits if n_bits else np.ones(len(rows), np.bool_)
-        return _HashedRows(rows[is_in_pass], hashes[is_in_pass], np.full(is_in_pass.sum(), index, np.int32))
+        rows = offsets[index] + rows[is_in_pass]
+        return _HashedRows(rows, hashes[is_in_pass], np.full(len(rows), index, np.int32))
 
     clones = []
     with open_threads() as threads, open_step("looking for expanded clones", len(indices) << n_bits) as step:
@@ -110,6 +116,29 @@ def find_expanded_clones(dataset: RepertoireDataset, gene_fields: Sequence[str] 
     order = np.argsort(rows)
     selected, clone_offsets = take_segments(carriers, compute_offsets(n_carriers), order)
     return ExpandedClones(rows[order], clone_offsets, selected, np.asarray(expansion["n_expanded"]))
+
+
+class _CloneHash:
+    """A function that hashes sequences with their genes, which have the same codes in all calls.
+
+    The vocabularies of the repertoires may differ, if a linked container has them in its parts, or if they are made on
+    demand. Threads may call it at the same time.
+    """
+
+    def __init__(self, gene_fields: Sequence[str]) -> None:
+        self._code_of: dict[str, dict[str, int]] = {field: {} for field in gene_fields}
+        self._lock = Lock()
+
+    def __call__(self, sequences: Sequences) -> NDArray[np.uint64]:
+        """Return the hashes of N sequences, (N,)."""
+        genes = {}
+        for field, code_of in self._code_of.items():
+            calls = sequences.genes[field]
+            with self._lock:
+                codes = extend_vocabulary(code_of, calls.vocabulary).astype(np.uint16)
+            genes[field] = Categorical(codes[calls.codes], ())  # only the codes are read
+        arrays = sequences.with_genes(genes).arrays(list(genes))
+        return np.asarray(hash_rows(arrays, np.arange(len(sequences))))
 
 
 def _find_expanded_counts(all_repertoires: RepertoireDataset) -> Arrays:

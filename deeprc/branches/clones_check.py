@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.branches.clones_description import ClonesDescription
-from deeprc.branches.clones_memory import CLUSTER, EXPANDED
+from deeprc.branches.clones_memory import CLUSTER, EXPANDED, MAX_SIMILAR, RESIDUES_PER_MISMATCH
 from deeprc.datasets.alphabet import AMINO_ACIDS, MAX_LENGTH
 from deeprc.datasets.clones.neighbours import SUBSTITUTIONS, WILDCARD
 from deeprc.datasets.sequence_hash import hash_rows
@@ -22,7 +22,6 @@ from deeprc.errors import InputError
 __all__ = ["check_stored_clones"]
 
 _MAX_LOG_RATE = 100.0
-_MAX_SIMILAR = 200_000  # largest number of similar clones: a sequence is compared with each of its length and genes
 
 
 def check_stored_clones(arrays: Mapping[str, NDArray[Any]], description: ClonesDescription, where: str) -> None:
@@ -51,11 +50,13 @@ def check_stored_clones(arrays: Mapping[str, NDArray[Any]], description: ClonesD
     has_substitutions = (matches >= SUBSTITUTIONS) & (matches < EXPANDED)
     is_wrong = (matches > EXPANDED) & (matches < CLUSTER)
     is_wrong |= is_wildcard & (matches - WILDCARD >= lengths)
-    is_wrong |= has_substitutions & (matches - SUBSTITUTIONS >= lengths)
+    is_wrong |= has_substitutions & (matches - SUBSTITUTIONS > lengths // min(RESIDUES_PER_MISMATCH))
     if is_wrong.any():
         raise InputError(f"{where}: is_ball: expected wildcards, and numbers of substitutions, within the clones")
-    if (n_similar := int(has_substitutions.sum())) > _MAX_SIMILAR:
-        raise InputError(f"{where}: is_ball: expected at most {_MAX_SIMILAR:,} similar clones, found {n_similar:,}")
+    memories = _number_memories(description)
+    if (n_similar := int(np.bincount(memories[has_substitutions]).max(initial=0))) > MAX_SIMILAR:
+        expected = f"expected at most {MAX_SIMILAR:,} similar clones in a memory"
+        raise InputError(f"{where}: is_ball: {expected}, found {n_similar:,}")
     _check_range(f"{where}: carriers", arrays["carriers"], np.iinfo(np.int64).max)
     _check_range(f"{where}: tests", arrays["tests"], 1)
     kinds = [memory.kind for memory in description.memories for _ in memory.levels]
@@ -64,6 +65,11 @@ def check_stored_clones(arrays: Mapping[str, NDArray[Any]], description: ClonesD
         if not np.isfinite(parameters).all() or is_refused:
             raise InputError(f"{where}: evidence: expected finite numbers, above 0 if the target has classes")
     _check_different(arrays, description, where)
+
+
+def _number_memories(description: ClonesDescription) -> NDArray[np.int64]:
+    """Return the index of the memory of each clone, (J,)."""
+    return np.repeat(np.arange(len(description.memories)), [memory.n_clones for memory in description.memories])
 
 
 def _check_range(where: str, values: NDArray[Any], largest: int) -> None:
@@ -80,8 +86,7 @@ def _check_different(arrays: Mapping[str, NDArray[Any]], description: ClonesDesc
     genes = [of_field.astype(np.uint16) for of_field in codes]
     clones = SequenceArrays(arrays["residues"].astype(np.uint8), arrays["offsets"], *genes)
     hashes = hash_rows(clones, np.arange(len(arrays["is_ball"])))
-    memories = np.repeat(np.arange(len(description.memories)), [memory.n_clones for memory in description.memories])
-    keys = np.stack([hashes.view(np.int64), arrays["is_ball"], memories])
+    keys = np.stack([hashes.view(np.int64), arrays["is_ball"], _number_memories(description)])
     keys = keys[:, np.lexsort(keys)]
     if (keys[:, 1:] == keys[:, :-1]).all(axis=0).any():
         raise InputError(f"{where}: expected different clones in a memory, found one twice")

@@ -43,7 +43,7 @@ from deeprc.branches.clones_matches import (
     choose_final_matches,
     count_held_out_matches,
 )
-from deeprc.branches.clones_memory import CLUSTER, EXPANDED, Memory, find_first_of_cluster
+from deeprc.branches.clones_memory import CLUSTER, EXPANDED, MAX_SIMILAR, Memory, find_first_of_cluster
 from deeprc.branches.clones_results import SearchResult, compute_loss_decrease, select_results, sum_scores
 from deeprc.branches.clones_searches import CloneSearch, list_searches
 from deeprc.branches.cohort import FittedBranch, TrainingCohort
@@ -62,7 +62,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 
 __all__ = ["fit_clones"]
 
-_MAX_STORED, _MAX_SIMILAR = 200_000, 10_000  # largest number of clones, and of similar clones, of a memory
+_MAX_STORED = 200_000  # largest number of clones of a memory
 
 
 @dataclass(frozen=True)
@@ -265,15 +265,18 @@ def _make_memory(
 ) -> Memory | None:
     """Return the memory of one kind of clones, with those that pass the loosest level; None if there are none.
 
-    Levels that too many clones pass are left out, unless all are so.
+    Levels that too many clones pass are left out. If all are so, the last one stays; but not that of similar clones,
+    because the search for so many would hardly end.
     """
     search, tested = candidates.search, special.find(kind)
     tested = clones.shared if tested is None else tested
     loosest = levels[0].threshold
     associated = find_associated_clones(tested, search.units, loosest, search.test)
-    limit = _MAX_SIMILAR if isinstance(tested, SimilarClones) else _MAX_STORED
+    limit, fewest = (MAX_SIMILAR, []) if isinstance(tested, SimilarClones) else (_MAX_STORED, levels[-1:])
     n_passing = [int((associated.p_values < level.threshold).sum()) for level in levels]
-    levels = [level for level, n in zip(levels, n_passing, strict=True) if n <= limit] or levels[-1:]
+    levels = [level for level, n in zip(levels, n_passing, strict=True) if n <= limit] or fewest
+    if not levels:
+        return None
     threshold = levels[0].threshold
     if threshold < loosest:
         associated = find_associated_clones(tested, search.units, threshold, search.test)

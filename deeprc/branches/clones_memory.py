@@ -16,13 +16,27 @@ from deeprc.branches.clones_evidence import EvidenceDirection, EvidenceKind, Evi
 from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.clones.neighbours import EXACT, ONE_SUBSTITUTION, SUBSTITUTIONS, WILDCARD
 
-__all__ = ["CLUSTER", "EXPANDED", "Memory", "find_first_of_cluster", "name_match"]
+__all__ = [
+    "CLUSTER",
+    "EXPANDED",
+    "MAX_SIMILAR",
+    "RESIDUES_PER_MISMATCH",
+    "Memory",
+    "find_first_of_cluster",
+    "name_match",
+]
 
 EXPANDED = 1 << 19
 """Match of a clone that only expanded sequences match, exactly; see `deeprc.datasets.clones.expanded`."""
 
 CLUSTER = 1 << 20
 """`CLUSTER` + c is the match of the members of cluster c; all other matches are smaller."""
+
+MAX_SIMILAR = 10_000
+"""Largest number of similar clones of a memory: a sequence is compared with each of its length and genes."""
+
+RESIDUES_PER_MISMATCH = 6, 4
+"""Of so many residues at most one may differ from a similar clone, and from a less similar one."""
 
 
 class Memory(NamedTuple):

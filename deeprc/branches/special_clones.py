@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from deeprc.arrays import Floats
+from deeprc.branches.clones_memory import RESIDUES_PER_MISMATCH
 from deeprc.branches.clones_searches import CloneSearch
 from deeprc.branches.genes import has_heavy_chains
 from deeprc.branches.overshared_clones import OversharedClones, find_frequent_clones, find_overshared_clones
@@ -26,8 +27,6 @@ from deeprc.datasets.clones.wildcards import WildcardClones, find_wildcard_clone
 from deeprc.datasets.dataset import RepertoireDataset
 
 __all__ = ["SpecialClones", "find_special_clones"]
-
-_RESIDUES_PER_MISMATCH = 6, 4  # of similar clones, and of less similar ones
 
 _logger = logging.getLogger(__name__)
 
@@ -128,9 +127,11 @@ def _find_similar(
     """Return the similar clones and the less similar ones; None for both if they are not looked for."""
     if not has_heavy_chains(dataset):
         return None, None
-    found = find_similar_clones(dataset, fields, _RESIDUES_PER_MISMATCH)
+    found = find_similar_clones(dataset, fields, RESIDUES_PER_MISMATCH)
     if found is None:
-        _logger.info("Similar clones are not looked for: too many sequences have the same length and genes.")
+        _logger.info(
+            "Similar clones are not looked for: too many sequences, or too many with the same length and genes."
+        )
         return None, None
     similar, less_similar = found
     return similar, less_similar

@@ -331,6 +331,11 @@ def test_similar_clones_of_heavy_chains(tmp_path: Path, monkeypatch: pytest.Monk
         assert (row.carriers_positive, row.carriers_negative) == (carries[Y == 1].sum(), carries[Y == 0].sum())
     assert roc_auc_score(Y, scores_of(branch, new)[:, 0]) > 0.95
     assert fitted.loss_decreases[0] > 0.3
+    set_weights(monkeypatch, {("similar", 0.01): 0.75, ("exact", 0.1): 0.25})
+    for limit, kinds in ((len(table), {"similar", "exact"}), (len(table) - 1, {"exact"})):  # no level of them is left
+        monkeypatch.setattr(clones_fit, "MAX_SIMILAR", limit)
+        found = set(fit(dataset, Y)[1].table(["status"])["match"])
+        assert {"exact" if match == "exact" else "similar" for match in found} == kinds
     searched: list[tuple[object, ...]] = []
     monkeypatch.undo()
     monkeypatch.setattr(special_clones, "find_similar_clones", lambda *each: searched.append(each))

@@ -9,11 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.clones import expanded
 from deeprc.datasets.clones.expanded import find_expanded_clones
-from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.dataset import Repertoire, RepertoireDataset, open_dataset
 from deeprc.datasets.expansion import MIN_EXPANSION_SCORE, compute_expansion_scores
 from deeprc.datasets.in_memory import from_frame
+from deeprc.datasets.parts import RepertoireInMemory
+from deeprc.datasets.simulation import Cohort, Counts, GermlineBackground, SimulatedDataset, Sizes, write_container
 from deeprc.errors import InputError
 from tests.toys.clone_cohorts import write_repertoires
 
@@ -92,6 +95,41 @@ def test_without_counts_nothing_is_expanded() -> None:
     assert len(found) == 0
     assert found.n_expanded.tolist() == [0] * 6
     assert found.offsets.tolist() == [0]
+
+
+@pytest.mark.parametrize("fields", [(), ("v_call", "j_call")])
+def test_a_simulated_cohort_has_those_of_its_container(tmp_path: Path, fields: tuple[str, ...]) -> None:
+    simulated = Cohort(4, Sizes(2000, 500, 500), GermlineBackground(1, 2), counts=Counts(1.5), seed=3)
+    write_container(simulated, tmp_path / "c.h5")
+    found = to_dictionary(SimulatedDataset(simulated), fields)
+    assert found == to_dictionary(open_dataset(tmp_path / "c.h5"), fields)
+    assert len(found) > 5
+    without_counts = SimulatedDataset(Cohort(4, Sizes(2000, 500, 500), GermlineBackground(1, 2), seed=3))
+    assert to_dictionary(without_counts, fields) == {}
+    no_rows = np.zeros(0, np.int64)
+    arrays, indices = without_counts.container.get_arrays_at(no_rows, fields)
+    assert (len(arrays.offsets), len(arrays.v), len(indices)) == (1, 0, 0)
+
+
+def test_genes_are_compared_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every second repertoire has the genes in another order, as parts and repertoires made on demand may have them."""
+    dataset = from_frame(make_table())
+    expected = to_dictionary(dataset, ("v_call",))
+    make_repertoire = RepertoireDataset._make_repertoire
+
+    def make_with_other_codes(self: RepertoireDataset, index: int) -> Repertoire:
+        repertoire = make_repertoire(self, index)
+        if index % 2 == 0:
+            return repertoire
+        genes = {
+            name: Categorical((len(calls.vocabulary) - 1 - calls.codes).astype(np.uint16), calls.vocabulary[::-1])
+            for name, calls in repertoire.genes.items()
+        }
+        store = RepertoireInMemory(repertoire.container.path, repertoire.sequences.with_genes(genes), {})
+        return Repertoire(repertoire.repertoire_id, 0, len(repertoire), store, repertoire.metadata)
+
+    monkeypatch.setattr(RepertoireDataset, "_make_repertoire", make_with_other_codes)
+    assert to_dictionary(dataset, ("v_call",)) == expected
 
 
 def test_genes_that_a_container_lacks_are_refused(tmp_path: Path) -> None:
