@@ -52,8 +52,6 @@ class OnDemandContainer(ABC):
 
     def _make_in_order(self, repertoires: NDArray[np.int64], rows: NDArray[np.int64]) -> Sequences:
         """Make the sequences at some rows, (n,), which lie in these repertoires, (n,), in rising order."""
-        if len(rows) == 0 and len(self.repertoire_offsets) > 1:
-            return self.make_sequences(0, rows)  # with genes, if they are known
         bounds = np.flatnonzero(np.diff(repertoires, prepend=-1, append=-1))
         parts = []
         for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):

@@ -106,9 +106,6 @@ def test_a_simulated_cohort_has_those_of_its_container(tmp_path: Path, fields: t
     assert len(found) > 5
     without_counts = SimulatedDataset(Cohort(4, Sizes(2000, 500, 500), GermlineBackground(1, 2), seed=3))
     assert to_dictionary(without_counts, fields) == {}
-    no_rows = np.zeros(0, np.int64)
-    arrays, indices = without_counts.container.get_arrays_at(no_rows, fields)
-    assert (len(arrays.offsets), len(arrays.v), len(indices)) == (1, 0, 0)
 
 
 def test_genes_are_compared_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
