@@ -34,7 +34,7 @@ from deeprc.progress import open_step
 __all__ = ["MAX_COMPARISONS", "SimilarClones", "find_similar_clones"]
 
 MAX_COMPARISONS = 20_000_000_000
-"""Largest number of pairs of sequences with the same length and genes that are compared: half a minute on two cores."""
+"""Largest number of pairs of sequences with the same length and genes that are compared: about a minute."""
 
 _MIN_CARRIERS = 2
 _ALL_1, _ALL_127 = 0x0101010101010101, 0x7F7F7F7F7F7F7F7F  # each byte of a word is 1, or 127

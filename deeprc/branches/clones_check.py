@@ -52,7 +52,9 @@ def check_stored_clones(arrays: Mapping[str, NDArray[Any]], description: ClonesD
     is_wrong |= is_wildcard & (matches - WILDCARD >= lengths)
     is_wrong |= has_substitutions & (matches - SUBSTITUTIONS > lengths // min(RESIDUES_PER_MISMATCH))
     if is_wrong.any():
-        raise InputError(f"{where}: is_ball: expected wildcards, and numbers of substitutions, within the clones")
+        raise InputError(
+            f"{where}: is_ball: expected wildcards within the clones, and substitutions of up to a quarter of them"
+        )
     memories = _number_memories(description)
     if (n_similar := int(np.bincount(memories[has_substitutions]).max(initial=0))) > MAX_SIMILAR:
         expected = f"expected at most {MAX_SIMILAR:,} similar clones in a memory"

@@ -26,7 +26,7 @@ __all__ = [
 
 _MAX_GENES = 1 << 16  # as in a container
 _MAX_CLONES, _MAX_RESIDUES = 4_000_000, 1 << 27
-_MAX_MEMORIES, _MAX_LEVELS = 10, 100  # of each output and direction; of each memory
+_MAX_MEMORIES, _MAX_LEVELS = 20, 100  # of each output and direction; of each memory
 _ABOVE_ALL = 2.0  # a threshold that all p-values are below
 
 
