@@ -214,7 +214,7 @@ def test_sequences_are_those_of_the_survey(page: Page, trained: Run, motif_cohor
 def test_first_motif_is_the_implanted_one(page: Page) -> None:
     assert "First motif for case" in page.words
     assert page.rows["motifs-1"][1][0] == "WWHW"
-    assert "WWHW: The network uses it, but it is not shown to be associated with the class (p" in page.words
+    assert "WWHW: It is not shown to be associated with the class (p" in page.words
 
 
 def test_there_is_a_way_to_make_it_again(page: Page, trained: Run, path: Path) -> None:

@@ -200,7 +200,7 @@ def test_the_verdict_needs_the_test() -> None:
     """A rate that is twice as high is no evidence by itself."""
     direction = Direction("ill", "ill", 0, 1, "status=ill")
     assert motif_parts._describe_donor_test(motif_with(0.2, 0.3), direction) == (
-        " The network uses it, but it is not shown to be associated with the class (p = 0.20, false discovery rate "
+        " It is not shown to be associated with the class (p = 0.20, false discovery rate "
         "0.30). In repertoires that the network has not seen, this share of a donor's sequences carries it: 1.000% on "
         "average in well (8 donors), 2.000% on average in ill (9 donors)."
     )

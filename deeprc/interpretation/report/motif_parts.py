@@ -54,7 +54,7 @@ def _describe_donor_test(motif: AttendedMotif, direction: Direction) -> str:
         for row in rates
     )
     test = f"{format_p_in_words(motif.p_donors)}, false discovery rate {format_p_value(motif.q_donors)}"
-    verdict = "It is" if motif.q_donors <= _LEVEL else "The network uses it, but it is not shown to be"
+    verdict = "It is" if motif.q_donors <= _LEVEL else "It is not shown to be"
     return (
         f" {verdict} {claim} ({test}). In repertoires that the network has not seen, this share of a donor's sequences "
         f"carries it: {rates_text}."
