@@ -101,11 +101,8 @@ def count_pattern_carriers(
     n = len(offsets) - 1
     if not n or not patterns:
         return np.zeros(len(patterns), np.int64)
-    counts = np.zeros((-(-n // _BLOCK), len(patterns)), np.int64)
-    run_in_blocks(
-        _count_matches, n, _BLOCK, np.asarray(residues), np.asarray(offsets), _build_automaton(patterns), counts
-    )
-    return np.asarray(counts.sum(axis=0))
+    arguments = np.asarray(residues), np.asarray(offsets), _build_automaton(patterns)
+    return np.sum(run_in_blocks(_count_matches, n, _BLOCK, *arguments), axis=0)
 
 
 @njit(nogil=True, inline="always")
@@ -125,18 +122,18 @@ def _count_matches(
     residues: NDArray[np.uint8],
     offsets: NDArray[np.int64],
     automaton: _Automaton,
-    counts: NDArray[np.int64],
-) -> None:
-    """Add up, in the row of this block, how many of the sequences from `start` to `stop` match each pattern."""
+) -> NDArray[np.int64]:
+    """Return how many of the sequences from `start` to `stop` match each pattern, (M,)."""
     letters, first, last, bit, members = automaton
-    block_counts = counts[start // _BLOCK]
+    counts = np.zeros(len(bit), np.int64)
     for row in range(start, stop):
         for w in range(len(first)):
             matches = _match_patterns(residues, offsets[row], offsets[row + 1], letters[w], first[w], last[w])
             if matches:
                 for m in range(members[w], members[w + 1]):
                     if (matches >> bit[m]) & np.uint64(1):
-                        block_counts[m] += 1
+                        counts[m] += 1
+    return counts
 
 
 def find_freed_residues(

@@ -116,6 +116,15 @@ def test_all_windows_that_match_are_erased() -> None:
     assert decode(residues) == "LDRDRLRLDDDR"
 
 
+def test_threads_count_all_sequences_every_time() -> None:
+    """Blocks that do not begin at multiples of their largest size have counts of their own."""
+    n = 3 * 16_384 - 500
+    residues, offsets = np.zeros(10 * n, np.uint8), np.arange(0, 10 * n + 1, 10)
+    patterns = [np.array([1, 1], np.uint32)] * 20
+    for _ in range(10):
+        assert count_pattern_carriers(residues, offsets, patterns).tolist() == [n] * 20
+
+
 def test_a_pattern_that_an_earlier_seed_passed_ends_where_that_one_did() -> None:
     attended = [f"{text[:4]}LDRW{text[4:]}" for text in random_sequences(np.random.default_rng(0), 100, 8, 12)]
     others = random_sequences(np.random.default_rng(1), 1_000, 12, 16)
