@@ -102,7 +102,7 @@ def count_pattern_carriers(
     if not n or not patterns:
         return np.zeros(len(patterns), np.int64)
     arguments = np.asarray(residues), np.asarray(offsets), _build_automaton(patterns)
-    return np.sum(run_in_blocks(_count_matches, n, _BLOCK, *arguments), axis=0)
+    return np.asarray(np.sum(run_in_blocks(_count_matches, n, _BLOCK, *arguments), axis=0))
 
 
 @njit(nogil=True, inline="always")
