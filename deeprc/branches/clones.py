@@ -49,7 +49,6 @@ from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.clones.clone_set import CloneSet
 from deeprc.datasets.clones.distinct import count_clones_of_repertoire, has_merged_clones
 from deeprc.datasets.dataset import Repertoire
-from deeprc.datasets.expansion import find_smallest_expanded_count
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.nn.branches import Branch, to_array
 
@@ -209,7 +208,7 @@ class CloneBranch(Branch):
         """
         is_strong = self._mark_strongest()
         for repertoire in repertoires:
-            pairs = self._prepare_search(repertoire).find_in(repertoire)
+            pairs, _ = self._prepare_search(repertoire).find_in(repertoire)
             yield np.unique(pairs.rows[is_strong[pairs.clones]])
 
     def _mark_strongest(self) -> NDArray[np.bool_]:
@@ -281,9 +280,8 @@ class CloneBranch(Branch):
         """Return the hits, and the score that each output would have without hits, (T,)."""
         fields = list(self._description.genes)
         hashes = None if has_merged_clones(repertoire, fields) else np.empty(len(repertoire), np.uint64)
-        rows, clones, mismatches = self._prepare_search(repertoire).find_in(repertoire, hashes)
+        (rows, clones, mismatches), n_expanded = self._prepare_search(repertoire).find_in(repertoire, hashes)
         n_different = count_clones_of_repertoire(repertoire, fields, hashes)
-        n_expanded = self._count_expanded(repertoire)
         n_clones = len(self.carriers)
         joined = self._join_hit_clusters(rows, clones)
         n_hits = np.bincount(joined, minlength=n_clones)  # of each cluster, or clone without one
@@ -301,12 +299,6 @@ class CloneBranch(Branch):
             outputs[start:stop] = memory.output
         shares = evidence[joined] / n_hits[joined]
         return CloneHits(rows, clones, mismatches, outputs[clones], shares), scores_without_hits
-
-    def _count_expanded(self, repertoire: Repertoire) -> int:
-        """Return the number of expanded sequences of a repertoire; 0 if no stored clone must be expanded."""
-        if not (self.is_ball == EXPANDED).any():
-            return 0
-        return int((repertoire.counts >= find_smallest_expanded_count(repertoire.counts)).sum())
 
     def table(self, output_names: Sequence[str]) -> pd.DataFrame:
         """Return a table of the clones with their associations, by output, direction and memory, best first.

@@ -34,11 +34,14 @@ class StoredClonesSearch:
         searched = np.where(matches >= CLUSTER, ONE_SUBSTITUTION, matches)
         self._search = NeighbourSearch(clones, np.where(self._must_be_expanded, EXACT, searched))
 
-    def find_in(self, repertoire: Repertoire, hashes: NDArray[np.uint64] | None = None) -> Neighbours:
-        """Return the pairs of a sequence and a clone that it matches, see `NeighbourSearch.find_in`."""
+    def find_in(self, repertoire: Repertoire, hashes: NDArray[np.uint64] | None = None) -> tuple[Neighbours, int]:
+        """Return the pairs of a sequence and a clone that it matches, and the number of expanded sequences.
+
+        The number is 0 if no clone must be expanded. See `NeighbourSearch.find_in`, also for errors.
+        """
         pairs = self._search.find_in(repertoire, hashes)
         if not self._must_be_expanded.any():
-            return pairs
+            return pairs, 0
         is_expanded = repertoire.counts >= find_smallest_expanded_count(repertoire.counts)
         is_match = is_expanded[pairs.rows] | ~self._must_be_expanded[pairs.clones]
-        return Neighbours(*(column[is_match] for column in pairs))
+        return Neighbours(*(column[is_match] for column in pairs)), int(is_expanded.sum())
